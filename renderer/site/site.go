@@ -1,0 +1,380 @@
+// Package site holds a lab's site as typed Go values: what clusters/<site>.cue says, after the schema in cue/ has
+// accepted it and filled in its defaults. It only describes; it never reads files and never renders.
+package site
+
+// Site is one complete site. The JSON names are the CUE field names, one to one.
+type Site struct {
+	// Name is the site's field name in package clusters ("lab"); the loader sets it.
+	Name string `json:"-"`
+	// Variant is "production" or "box". A box site is another site made to run on one development machine: local
+	// directories instead of NFS, small pod requests, Slurm told to believe the declared sizes.
+	Variant string `json:"variant"`
+	// VariantOf names the site that a box variant was derived from; empty for a site of its own.
+	VariantOf string `json:"variantOf,omitempty"`
+
+	Cluster    Cluster                `json:"cluster"`
+	Namespaces Namespaces             `json:"namespaces"`
+	Network    Network                `json:"network"`
+	Hosts      map[string]Host        `json:"hosts"`
+	Pools      map[string]Pool        `json:"pools"`
+	Slurm      Slurm                  `json:"slurm"`
+	Accounts   map[string]Account     `json:"accounts"`
+	Users      map[string]User        `json:"users"`
+	Groups     map[string]Group       `json:"groups,omitempty"`
+	Reserved   map[string]Reservation `json:"reservations,omitempty"`
+	Login      Login                  `json:"login"`
+	Storage    Storage                `json:"storage"`
+	Modules    Modules                `json:"modules"`
+	Monitoring Monitoring             `json:"monitoring"`
+	Advisor    Advisor                `json:"advisor"`
+	Placement  Placement              `json:"placement"`
+	Secrets    Secrets                `json:"secrets"`
+	Images     Images                 `json:"images"`
+	Delivery   Delivery               `json:"delivery"`
+	// Acknowledge lists migrations the administrator has agreed to, by name.
+	Acknowledge []string `json:"acknowledge,omitempty"`
+}
+
+// Cluster names the Slurm cluster and what all pods share.
+type Cluster struct {
+	Name     string `json:"name"`     // Slurm's ClusterName; never changed on a living cluster
+	Domain   string `json:"domain"`   // cluster DNS domain, "cluster.local"
+	TimeZone string `json:"timeZone"` // TZ of all pods, "Etc/UTC"
+}
+
+// Namespaces are the Kubernetes namespaces a site lives in.
+type Namespaces struct {
+	Slurm      string `json:"slurm"`      // control plane, pod security restricted
+	Workers    string `json:"workers"`    // workers and login, pod security baseline
+	Advisor    string `json:"advisor"`    // pod security restricted
+	Monitoring string `json:"monitoring"` // pod security baseline
+	Flux       string `json:"flux"`       // where Flux and the SOPS key live
+}
+
+// Network holds the address ranges, each in CIDR notation.
+type Network struct {
+	LAN       string `json:"lan"`
+	Pods      string `json:"pods"`
+	Services  string `json:"services"`
+	APIServer string `json:"apiServer"` // range that the Kubernetes API server's endpoints lie in; defaults to LAN
+}
+
+// Host is one machine of the lab.
+type Host struct {
+	Address string   `json:"address"`        // LAN address
+	Node    string   `json:"node"`           // Kubernetes node name; the host's own name unless said otherwise
+	Rack    string   `json:"rack,omitempty"` // topology
+	CPUs    int      `json:"cpus"`           // logical CPUs
+	Memory  string   `json:"memory"`         // Kubernetes quantity
+	GPUs    HostGPUs `json:"gpus"`           // Count 0: none
+}
+
+// HostGPUs are the cards of a host, all of one model.
+type HostGPUs struct {
+	Model  string  `json:"model,omitempty"`
+	Count  int     `json:"count"`
+	Memory string  `json:"memory,omitempty"` // of one card
+	Speed  float64 `json:"speed,omitempty"`  // relative to other cards of the site; larger is faster
+}
+
+// Pool is a set of equal workers, each one pod and one Slurm node.
+type Pool struct {
+	Min          int               `json:"min"`
+	Max          int               `json:"max"`
+	Hosts        []string          `json:"hosts,omitempty"` // worker i may run on any of these; empty: anywhere
+	CPUs         int               `json:"cpus"`            // of one worker
+	Memory       string            `json:"memory"`          // of one worker, Kubernetes quantity
+	GPUs         int               `json:"gpus"`            // of one worker
+	Model        string            `json:"model,omitempty"` // GPU model, derived from the hosts
+	Speed        float64           `json:"speed,omitempty"` // derived from the hosts
+	GPUMemory    string            `json:"gpuMemory,omitempty"`
+	Sharing      Sharing           `json:"sharing"`
+	Image        string            `json:"image,omitempty"` // own worker image, FROM ours
+	Features     []string          `json:"features,omitempty"`
+	Env          map[string]string `json:"env,omitempty"`
+	Idle         string            `json:"idle"`         // time before scale-in; Slurm time or Go duration
+	DrainTimeout string            `json:"drainTimeout"` // grace that a worker has to end
+	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
+	Tolerations  []Toleration      `json:"tolerations,omitempty"`
+	Partition    Partition         `json:"partition"` // the pool's own partition, named after the pool
+}
+
+// Sharing says how a card is divided among jobs. At most one of MPS and Shard is set; neither: whole cards.
+type Sharing struct {
+	MPS   *MPS   `json:"mps,omitempty"`
+	Shard *Shard `json:"shard,omitempty"`
+}
+
+// MPS divides a card by CUDA MPS under Slurm's gres/mps.
+type MPS struct {
+	Share int    `json:"share"` // percent of the card in one standard share; divides 100
+	Users string `json:"users"` // "one" user a card at a time, or "trusted" users together
+}
+
+// Shard time-slices a card under Slurm's gres/shard.
+type Shard struct {
+	Count int `json:"count"` // shards of one card
+}
+
+// Toleration is a Kubernetes toleration.
+type Toleration struct {
+	Key      string `json:"key,omitempty"`
+	Operator string `json:"operator,omitempty"`
+	Value    string `json:"value,omitempty"`
+	Effect   string `json:"effect,omitempty"`
+}
+
+// Partition is a Slurm partition. For a pool's own partition Pools is empty.
+type Partition struct {
+	Pools         []string `json:"pools,omitempty"`
+	Default       bool     `json:"default"`
+	Hidden        bool     `json:"hidden"`
+	State         string   `json:"state"` // UP, DOWN, DRAIN, INACTIVE
+	MaxTime       string   `json:"maxTime"`
+	DefaultTime   string   `json:"defaultTime"`
+	MaxNodes      int      `json:"maxNodes,omitempty"`
+	PriorityTier  int      `json:"priorityTier"`
+	PreemptMode   string   `json:"preemptMode,omitempty"`
+	QOS           string   `json:"qos,omitempty"`
+	AllowAccounts []string `json:"allowAccounts,omitempty"`
+	AllowQOS      []string `json:"allowQOS,omitempty"`
+	OverSubscribe string   `json:"overSubscribe,omitempty"`
+}
+
+// Slurm is what slurm.conf says beyond nodes and partitions that pools imply.
+type Slurm struct {
+	Version        string               `json:"version"` // "24.11"
+	Profile        string               `json:"profile"` // multifactor, fcfs or learned
+	Partitions     map[string]Partition `json:"partitions,omitempty"`
+	Priority       Priority             `json:"priority"`
+	Backfill       Backfill             `json:"backfill"`
+	Preemption     Preemption           `json:"preemption"`
+	QOS            map[string]QOS       `json:"qos,omitempty"`
+	TRESBilling    map[string]float64   `json:"tresBilling,omitempty"` // TRESBillingWeights of every partition
+	PrivateData    []string             `json:"privateData,omitempty"`
+	Licenses       map[string]int       `json:"licenses,omitempty"`
+	MaxJobCount    int                  `json:"maxJobCount"`
+	MaxArraySize   int                  `json:"maxArraySize"`
+	DefMemPerCPU   string               `json:"defMemPerCPU"` // Kubernetes quantity
+	KillWait       string               `json:"killWait"`
+	ResumeTimeout  string               `json:"resumeTimeout"`
+	SuspendTimeout string               `json:"suspendTimeout"`
+	SrunPorts      PortRange            `json:"srunPorts"`
+	ExtraLines     []string             `json:"extraLines,omitempty"` // checked escape hatch: Key=Value lines of slurm.conf
+}
+
+// PortRange is inclusive on both ends.
+type PortRange struct {
+	First int `json:"first"`
+	Last  int `json:"last"`
+}
+
+// Priority holds multifactor weights and times.
+type Priority struct {
+	Weights   PriorityWeights `json:"weights"`
+	DecayHalf string          `json:"decayHalfLife"`
+	MaxAge    string          `json:"maxAge"`
+	FairTree  bool            `json:"fairTree"`
+	FavorWide bool            `json:"favorLarge"`
+}
+
+// PriorityWeights are slurm.conf's PriorityWeight* values.
+type PriorityWeights struct {
+	Age       int            `json:"age"`
+	FairShare int            `json:"fairShare"`
+	JobSize   int            `json:"jobSize"`
+	Partition int            `json:"partition"`
+	QOS       int            `json:"qos"`
+	Assoc     int            `json:"assoc"`
+	TRES      map[string]int `json:"tres,omitempty"`
+}
+
+// Backfill tunes sched/backfill.
+type Backfill struct {
+	Enabled    bool   `json:"enabled"`
+	Interval   string `json:"interval"`
+	Window     string `json:"window"`
+	Resolution string `json:"resolution"`
+	MaxJobs    int    `json:"maxJobs"`
+}
+
+// Preemption is PreemptType and PreemptMode.
+type Preemption struct {
+	Type string `json:"type"` // none, qos, partition
+	Mode string `json:"mode"` // off, requeue, suspend, cancel
+}
+
+// QOS is a quality of service with its limits.
+type QOS struct {
+	Priority    int            `json:"priority"`
+	Preempt     []string       `json:"preempt,omitempty"`
+	PreemptMode string         `json:"preemptMode,omitempty"`
+	Flags       []string       `json:"flags,omitempty"`
+	MaxWall     string         `json:"maxWall,omitempty"`
+	GrpTRES     map[string]int `json:"grpTRES,omitempty"`
+	MaxTRESUser map[string]int `json:"maxTRESPerUser,omitempty"`
+	MaxJobsUser int            `json:"maxJobsPerUser,omitempty"`
+	UsageFactor float64        `json:"usageFactor,omitempty"`
+}
+
+// Account is a Slurm account.
+type Account struct {
+	Parent      string         `json:"parent,omitempty"` // empty: root
+	Description string         `json:"description,omitempty"`
+	Shares      int            `json:"shares"`
+	GrpTRES     map[string]int `json:"grpTRES,omitempty"`
+	GrpTRESMins map[string]int `json:"grpTRESMins,omitempty"`
+	MaxJobs     int            `json:"maxJobs,omitempty"`
+	MaxSubmit   int            `json:"maxSubmit,omitempty"`
+	QOS         []string       `json:"qos,omitempty"`
+}
+
+// User is a person's login: the same name, uid and groups in every pod.
+type User struct {
+	UID      int            `json:"uid"`
+	GID      int            `json:"gid"` // the uid unless said otherwise
+	FullName string         `json:"fullName,omitempty"`
+	Shell    string         `json:"shell"`
+	Groups   []string       `json:"groups,omitempty"`
+	Account  string         `json:"account"`            // default account
+	Accounts []string       `json:"accounts,omitempty"` // further ones
+	Shares   int            `json:"shares"`
+	GrpTRES  map[string]int `json:"grpTRES,omitempty"`
+	MaxJobs  int            `json:"maxJobs,omitempty"`
+	Admin    bool           `json:"admin"` // AdminLevel=Administrator
+	Keys     []string       `json:"keys,omitempty"`
+}
+
+// Group is a supplementary group.
+type Group struct {
+	GID int `json:"gid"`
+}
+
+// Reservation is a maintenance or class window.
+type Reservation struct {
+	Start    string   `json:"start"`
+	Duration string   `json:"duration"`
+	Pools    []string `json:"pools,omitempty"`
+	Users    []string `json:"users,omitempty"`
+	Accounts []string `json:"accounts,omitempty"`
+	Flags    []string `json:"flags,omitempty"`
+}
+
+// Login is where people arrive by SSH.
+type Login struct {
+	Replicas int    `json:"replicas"`
+	NodePort int    `json:"nodePort,omitempty"` // 0: ClusterIP only
+	Image    string `json:"image,omitempty"`
+}
+
+// Storage says where homes, shared data, Slurm's state and the database live.
+type Storage struct {
+	Type     string `json:"type"` // nfs or local
+	NFS      *NFS   `json:"nfs,omitempty"`
+	Local    *Local `json:"local,omitempty"`
+	Class    string `json:"class"`    // StorageClass of the ReadWriteOnce claims (state, database)
+	Home     string `json:"home"`     // size of the homes' claim
+	Shared   string `json:"shared"`   // size of the shared claim (data, modules, job checkpoints)
+	State    string `json:"state"`    // size of slurmctld's state
+	Database string `json:"database"` // size of the accounting database
+}
+
+// NFS is the lab's file server.
+type NFS struct {
+	Server       string   `json:"server"`
+	Path         string   `json:"path"`
+	AllowedCIDRs []string `json:"allowedCIDRs"` // what the export lets in; must cover LAN and pods
+	Options      []string `json:"options,omitempty"`
+}
+
+// Local is a directory on the one host of a laptop-size site or of the box.
+type Local struct {
+	Path string `json:"path"`
+}
+
+// Modules is the Lmod module environment.
+type Modules struct {
+	Enabled bool     `json:"enabled"`
+	Paths   []string `json:"paths,omitempty"` // below the shared claim
+}
+
+// Monitoring is Prometheus, Grafana, alerting and OpenTelemetry.
+type Monitoring struct {
+	Enabled   bool             `json:"enabled"`
+	Retention string           `json:"retention"`
+	Size      string           `json:"size"`
+	Grafana   bool             `json:"grafana"`
+	Receivers map[string]Alert `json:"receivers,omitempty"`
+	OTel      string           `json:"otel,omitempty"` // OTLP endpoint; empty: none
+}
+
+// Alert is one alert receiver; exactly one field is set.
+type Alert struct {
+	Email   string `json:"email,omitempty"`
+	Webhook string `json:"webhook,omitempty"`
+	Slack   string `json:"slack,omitempty"` // name of the secret with the URL
+}
+
+// Advisor is the learned advisor's mode and bounds.
+type Advisor struct {
+	Mode       string     `json:"mode"` // off, shadow, live
+	Checkpoint string     `json:"checkpoint,omitempty"`
+	Guardrails Guardrails `json:"guardrails"`
+	Evidence   *Evidence  `json:"evidence,omitempty"`
+}
+
+// Guardrails bound what the advisor may do.
+type Guardrails struct {
+	DeadlineMS         int     `json:"deadlineMilliseconds"`
+	MaxBoost           int     `json:"maxBoost"`
+	SnapshotTTLSeconds int     `json:"snapshotTTLSeconds"`
+	ValueAbstain       float64 `json:"valueAbstain,omitempty"`
+	AbstainAlertShare  float64 `json:"abstainAlertShare"`
+}
+
+// Evidence is what live mode needs: the record of an evaluation.
+type Evidence struct {
+	Checkpoint string `json:"checkpoint"`
+	Topology   string `json:"topology"`
+	Report     string `json:"report"`
+}
+
+// Placement is the placement controller's own switch.
+type Placement struct {
+	Mode          string `json:"mode"` // off, shadow, live
+	JobNamePrefix string `json:"jobNamePrefix"`
+}
+
+// Secrets says who can read the site's sealed secrets and what they are called.
+type Secrets struct {
+	Recipients []string    `json:"recipients,omitempty"` // age public keys
+	Names      SecretNames `json:"names"`
+}
+
+// SecretNames are the Secret objects' names.
+type SecretNames struct {
+	AuthKey  string `json:"authKey"`
+	JWTKey   string `json:"jwtKey"`
+	Database string `json:"database"`
+	SSHHost  string `json:"sshHostKeys"`
+	AgeKey   string `json:"ageKey"` // in the Flux namespace: what Flux decrypts with
+}
+
+// Images is where images come from.
+type Images struct {
+	Registry   string            `json:"registry"`
+	Tag        string            `json:"tag"`
+	Digests    map[string]string `json:"digests,omitempty"` // by image name: sha256:…; wins over the tag
+	PullPolicy string            `json:"pullPolicy"`
+}
+
+// Delivery is how the site reaches the cluster.
+type Delivery struct {
+	Mode      string `json:"mode"` // helm or manifests
+	URL       string `json:"url"`
+	Branch    string `json:"branch"`
+	Path      string `json:"path"` // of the repository's root in the Git tree, "."
+	SecretRef string `json:"secretRef,omitempty"`
+	Interval  string `json:"interval"` // Go duration
+	Timeout   string `json:"timeout"`
+}
