@@ -1,0 +1,293 @@
+// Package pool is the engine for rigid jobs on a pool of identical processors, the model of the parallel workloads archive.
+// It streams: its memory follows the jobs in the system, not the trace.
+package pool
+
+import (
+	"fmt"
+
+	"github.com/berth-hpc/berth/components/advisor/sim/policy"
+	"github.com/berth-hpc/berth/components/advisor/sim/queue"
+	"github.com/berth-hpc/berth/components/advisor/sim/workload"
+)
+
+// Job is what a pool needs to know of a job. Limit is the user's estimate; only the engine looks at Run.
+type Job struct {
+	ID, Submit, Run, Limit int64
+	Procs                  int32
+}
+
+// FromWorkload takes the part of a job that a pool looks at.
+func FromWorkload(j *workload.Job) Job {
+	return Job{ID: j.ID, Submit: j.Submit, Run: j.Run, Limit: j.Limit, Procs: j.Procs}
+}
+
+// Result is the fate of one job, in microseconds.
+type Result struct {
+	ID, Submit, Start, End int64
+	Procs                  int32
+	Killed                 bool // ended at its limit
+}
+
+// Config describes a simulation.
+type Config struct {
+	Procs      int32
+	Discipline policy.Discipline
+	// EnforceLimits ends a job at its limit. Without it a job runs on, and reservations assume that it may end at any moment.
+	EnforceLimits bool
+}
+
+// Engine simulates one pool. Submit jobs in order of time, then Drain. The zero value is not usable; see New.
+type Engine struct {
+	cfg   Config
+	sink  func(*Result)
+	procs int32
+	free  int32
+	now   int64
+	seq   int64
+
+	// Live jobs, by slot.
+	jobs  []live
+	spare []int32
+
+	ends    endHeap
+	running runningList
+
+	// The waiting queue: sorted for static orders (candidates is the same index if both orders agree), else all is scanned.
+	static     bool
+	waiting    *queue.Index
+	candidates *queue.Index
+	scratch    workload.Request
+	unsorted   []int32
+	ranked     []ranked
+
+	pass  pass
+	plan  plan
+	stats Stats
+}
+
+type live struct {
+	Job
+	start int64
+	seq   int64
+	key   float64 // in the queue's order
+	alt   float64 // in the candidates' order
+}
+
+// pass is what is known between scheduling passes.
+type pass struct {
+	due     bool // something happened at the present time
+	full    bool // a completion, or an arrival that needs more than a look at itself
+	fresh   int32
+	blocked bool // the head of the queue does not fit, and head, shadow and extra describe it
+	headKey float64
+	headSeq int64
+	shadow  int64
+	extra   int32
+}
+
+// Stats counts what the engine did.
+type Stats struct {
+	Jobs, Events, Passes int64
+	MaxWaiting           int
+	MaxRunning           int
+	LastEnd, LastStart   int64
+	FirstSubmit          int64
+	// BusyArea is processor-microseconds of work done.
+	BusyArea float64
+	// WaitingArea is job-microseconds waited, and SystemArea job-microseconds in the system: integrals over time for Little's law.
+	WaitingArea, SystemArea float64
+}
+
+// New makes an engine; sink gets every job as it ends.
+func New(cfg Config, sink func(*Result)) (*Engine, error) {
+	if cfg.Procs <= 0 {
+		return nil, fmt.Errorf("a pool of %d processors cannot run anything; give it at least one", cfg.Procs)
+	}
+	if cfg.Discipline.Order == nil {
+		return nil, fmt.Errorf("no order of the queue is given; use one of policy.Orders")
+	}
+	e := &Engine{cfg: cfg, sink: sink, procs: cfg.Procs, free: cfg.Procs, now: -1 << 62}
+	cand := cfg.Discipline.Candidates()
+	e.static = cfg.Discipline.Order.Static() && cand.Static() && cfg.Discipline.Backfill != policy.Conservative
+	if e.static {
+		e.waiting = queue.NewIndex(cfg.Procs)
+		e.candidates = e.waiting
+		if cand.Name() != cfg.Discipline.Order.Name() && cfg.Discipline.Backfill != policy.None {
+			e.candidates = queue.NewIndex(cfg.Procs)
+		}
+	}
+	return e, nil
+}
+
+// Stats gives the counts so far.
+func (e *Engine) Stats() *Stats { return &e.stats }
+
+// Waiting is the number of waiting jobs.
+func (e *Engine) Waiting() int {
+	if e.static {
+		return e.waiting.Len()
+	}
+	return len(e.unsorted)
+}
+
+// Submit lets the simulation run up to a job's submission and puts the job in the queue. Jobs come in order of submission.
+func (e *Engine) Submit(j *Job) error {
+	if j.Procs <= 0 || j.Procs > e.procs {
+		return fmt.Errorf("job %d asks for %d processors; the pool has %d", j.ID, j.Procs, e.procs)
+	}
+	if j.Run < 0 || j.Limit <= 0 {
+		return fmt.Errorf("job %d: run time %d µs and limit %d µs; a run time is not negative and a limit is at least 1", j.ID, j.Run, j.Limit)
+	}
+	if j.Submit < e.now {
+		return fmt.Errorf("job %d is submitted at %d µs, before the job ahead of it (%d µs); sort the trace by submission", j.ID, j.Submit, e.now)
+	}
+	if e.stats.Jobs == 0 {
+		e.stats.FirstSubmit = j.Submit
+	}
+	if j.Submit > e.now {
+		e.advance(j.Submit)
+	}
+	e.stats.Jobs++
+	e.stats.Events++
+	s := e.take()
+	l := &e.jobs[s]
+	l.Job = *j
+	l.seq = e.seq
+	e.seq++
+	e.enqueue(s)
+	if e.pass.fresh >= 0 || e.pass.full {
+		e.pass.full = true // more than one arrival at once: look at all
+	}
+	e.pass.fresh = s
+	e.pass.due = true
+	return nil
+}
+
+// Drain runs until the last job has ended.
+func (e *Engine) Drain() {
+	e.advance(workload.Never)
+}
+
+// advance handles everything before t, and the completions at t, which come before arrivals.
+func (e *Engine) advance(t int64) {
+	if e.pass.due {
+		e.schedule()
+	}
+	for len(e.ends) > 0 && e.ends[0].at <= t {
+		at := e.ends[0].at
+		e.tick(at)
+		for len(e.ends) > 0 && e.ends[0].at == at {
+			e.complete(e.ends.pop().slot)
+		}
+		e.pass.full, e.pass.due = true, true
+		if at == t {
+			return
+		}
+		e.schedule()
+	}
+	if t != workload.Never {
+		e.tick(t)
+	}
+}
+
+func (e *Engine) tick(t int64) {
+	if e.now >= 0 || e.stats.Jobs > 0 {
+		dt := float64(t - e.now)
+		w := float64(e.Waiting())
+		e.stats.WaitingArea += dt * w
+		e.stats.SystemArea += dt * (w + float64(len(e.ends)))
+	}
+	e.now = t
+}
+
+func (e *Engine) take() int32 {
+	if n := len(e.spare); n > 0 {
+		s := e.spare[n-1]
+		e.spare = e.spare[:n-1]
+		return s
+	}
+	e.jobs = append(e.jobs, live{})
+	return int32(len(e.jobs) - 1)
+}
+
+func (e *Engine) complete(s int32) {
+	l := &e.jobs[s]
+	e.free += l.Procs
+	e.running.remove(l.start+l.Limit, s)
+	if l.start+l.Limit != e.now {
+		e.plan.valid = false
+	}
+	e.stats.Events++
+	e.stats.LastEnd = e.now
+	e.stats.BusyArea += float64(l.Procs) * float64(e.now-l.start)
+	if e.sink != nil {
+		r := Result{ID: l.ID, Submit: l.Submit, Start: l.start, End: e.now, Procs: l.Procs}
+		r.Killed = e.cfg.EnforceLimits && l.Run > l.Limit
+		e.sink(&r)
+	}
+	e.spare = append(e.spare, s)
+}
+
+// start gives a job its processors. The caller has taken it out of the queue.
+func (e *Engine) start(s int32) {
+	l := &e.jobs[s]
+	l.start = e.now
+	e.free -= l.Procs
+	run := l.Run
+	if e.cfg.EnforceLimits {
+		run = min(run, l.Limit)
+	}
+	e.ends.push(end{e.now + run, l.seq, s})
+	e.running.insert(l.start+l.Limit, l.Procs, s)
+	e.stats.LastStart = e.now
+	e.stats.MaxRunning = max(e.stats.MaxRunning, len(e.ends))
+}
+
+func (e *Engine) request(l *live) *workload.Request {
+	r := &e.scratch
+	r.ID, r.Submit, r.Limit, r.Procs = l.ID, l.Submit, l.Limit, l.Procs
+	return r
+}
+
+func (e *Engine) enqueue(s int32) {
+	l := &e.jobs[s]
+	if !e.static {
+		e.unsorted = append(e.unsorted, s)
+		e.stats.MaxWaiting = max(e.stats.MaxWaiting, len(e.unsorted))
+		return
+	}
+	l.key = e.cfg.Discipline.Order.Key(e.request(l), e.now)
+	e.waiting.Insert(queue.Entry{Key: l.key, Seq: l.seq, Limit: l.Limit, Procs: l.Procs, Slot: s})
+	if e.candidates != e.waiting {
+		l.alt = e.cfg.Discipline.Candidates().Key(e.request(l), e.now)
+		e.candidates.Insert(queue.Entry{Key: l.alt, Seq: l.seq, Limit: l.Limit, Procs: l.Procs, Slot: s})
+	}
+	e.stats.MaxWaiting = max(e.stats.MaxWaiting, e.waiting.Len())
+}
+
+func (e *Engine) dequeue(s int32) {
+	l := &e.jobs[s]
+	e.waiting.Remove(l.key, l.seq)
+	if e.candidates != e.waiting {
+		e.candidates.Remove(l.alt, l.seq)
+	}
+}
+
+// Run simulates a whole source.
+func Run(cfg Config, src workload.Source, sink func(*Result)) (*Stats, error) {
+	e, err := New(cfg, sink)
+	if err != nil {
+		return nil, err
+	}
+	for j, err := range src {
+		if err != nil {
+			return nil, err
+		}
+		p := FromWorkload(&j)
+		if err := e.Submit(&p); err != nil {
+			return nil, err
+		}
+	}
+	e.Drain()
+	return &e.stats, nil
+}

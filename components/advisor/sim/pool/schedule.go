@@ -1,0 +1,185 @@
+package pool
+
+import (
+	"math"
+	"slices"
+
+	"github.com/berth-hpc/berth/components/advisor/sim/policy"
+	"github.com/berth-hpc/berth/components/advisor/sim/queue"
+)
+
+// schedule starts what the discipline starts now.
+func (e *Engine) schedule() {
+	e.stats.Passes++
+	p := &e.pass
+	switch {
+	case e.cfg.Discipline.Backfill == policy.Conservative:
+		e.conservative()
+	case !e.static:
+		e.scan()
+	case p.full || !p.blocked || p.fresh < 0 || !e.glance(p.fresh):
+		e.indexed()
+	}
+	p.due, p.full, p.fresh = false, false, -1
+}
+
+// glance handles the commonest pass: one job has arrived behind a blocked head and nothing else has changed. All others were
+// found not to start when more time was left before the shadow, so only the new one needs a look. It reports whether that was
+// enough.
+func (e *Engine) glance(s int32) bool {
+	p, l := &e.pass, &e.jobs[s]
+	if l.key < p.headKey || l.key == p.headKey && l.seq < p.headSeq {
+		return false // it is the new head
+	}
+	if n := len(e.running); n > 0 && e.running[n-1].end < e.now {
+		return false // a job overruns its estimate: the shadow moves with the clock
+	}
+	switch e.cfg.Discipline.Backfill {
+	case policy.None:
+	case policy.Greedy:
+		if l.Procs <= e.free {
+			e.dequeue(s)
+			e.start(s)
+		}
+	default:
+		if l.Procs > e.free {
+			break
+		}
+		in := e.now+l.Limit <= p.shadow
+		if in || l.Procs <= p.extra {
+			if !in {
+				p.extra -= l.Procs
+			}
+			e.dequeue(s)
+			e.start(s)
+		}
+	}
+	return true
+}
+
+// indexed is a full pass over sorted queues.
+func (e *Engine) indexed() {
+	p := &e.pass
+	p.blocked = false
+	for {
+		head, ok := e.waiting.Min()
+		if !ok {
+			return
+		}
+		if head.Procs > e.free {
+			p.blocked, p.headKey, p.headSeq = true, head.Key, head.Seq
+			switch e.cfg.Discipline.Backfill {
+			case policy.EASY:
+				p.shadow, p.extra = e.shadow(head.Procs)
+				e.backfill(queue.Fit{Free: e.free, Extra: p.extra, Window: p.shadow - e.now})
+			case policy.Greedy:
+				e.backfill(queue.Fit{Free: e.free, Extra: e.free, Window: math.MaxInt64})
+			}
+			return
+		}
+		s := head.Slot
+		e.dequeue(s)
+		e.start(s)
+	}
+}
+
+// shadow is when the head's processors will be free if every running job ends at its limit, and how many more there will be
+// then.
+func (e *Engine) shadow(need int32) (at int64, extra int32) {
+	avail := e.free
+	for i := len(e.running) - 1; i >= 0; i-- {
+		r := &e.running[i]
+		if avail >= need && r.end > at {
+			break
+		}
+		avail += r.procs
+		at = max(r.end, e.now)
+	}
+	return at, avail - need
+}
+
+// backfill starts candidates in order while they fit.
+func (e *Engine) backfill(f queue.Fit) {
+	key, seq := math.Inf(-1), int64(math.MinInt64)
+	for f.Free > 0 {
+		c, ok := e.candidates.After(key, seq, f)
+		if !ok {
+			break
+		}
+		if c.Limit > f.Window {
+			f.Extra -= c.Procs
+		}
+		f.Free -= c.Procs
+		key, seq = c.Key, c.Seq
+		e.dequeue(c.Slot)
+		e.start(c.Slot)
+	}
+	e.pass.extra = f.Extra
+}
+
+type ranked struct {
+	key  float64
+	seq  int64
+	slot int32
+}
+
+func (e *Engine) rank(o policy.Order) []ranked {
+	e.ranked = e.ranked[:0]
+	for _, s := range e.unsorted {
+		l := &e.jobs[s]
+		e.ranked = append(e.ranked, ranked{o.Key(e.request(l), e.now), l.seq, s})
+	}
+	slices.SortFunc(e.ranked, func(a, b ranked) int {
+		switch {
+		case a.key < b.key:
+			return -1
+		case a.key > b.key:
+			return 1
+		case a.seq < b.seq:
+			return -1
+		}
+		return 1
+	})
+	return e.ranked
+}
+
+func (e *Engine) leave(s int32) {
+	i := slices.Index(e.unsorted, s)
+	e.unsorted = slices.Delete(e.unsorted, i, i+1)
+}
+
+// scan is a full pass for orders that change with time: rank everybody anew.
+func (e *Engine) scan() {
+	q := e.rank(e.cfg.Discipline.Order)
+	i := 0
+	for ; i < len(q) && e.jobs[q[i].slot].Procs <= e.free; i++ {
+		e.leave(q[i].slot)
+		e.start(q[i].slot)
+	}
+	if i == len(q) || e.cfg.Discipline.Backfill == policy.None {
+		return
+	}
+	head := q[i].slot
+	window, extra := int64(math.MaxInt64), e.free
+	if e.cfg.Discipline.Backfill == policy.EASY {
+		at, x := e.shadow(e.jobs[head].Procs)
+		window, extra = at-e.now, x
+	}
+	if e.cfg.Discipline.BackfillOrder != nil {
+		q, i = e.rank(e.cfg.Discipline.BackfillOrder), -1
+	}
+	for i++; i < len(q) && e.free > 0; i++ {
+		l := &e.jobs[q[i].slot]
+		if q[i].slot == head || l.Procs > e.free {
+			continue
+		}
+		if l.Limit > window {
+			if l.Procs > extra {
+				continue
+			}
+			extra -= l.Procs
+		}
+		e.leave(q[i].slot)
+		e.start(q[i].slot)
+	}
+}
