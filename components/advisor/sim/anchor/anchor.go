@@ -37,6 +37,7 @@ func Groups() []Group {
 	return []Group{
 		{"lublin", Lublin},
 		{"hpc2n", HPC2N},
+		{"muri", Muri},
 	}
 }
 
