@@ -38,6 +38,7 @@ func Groups() []Group {
 		{"lublin", Lublin},
 		{"hpc2n", HPC2N},
 		{"muri", Muri},
+		{"openb", Openb},
 	}
 }
 
