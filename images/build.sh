@@ -37,14 +37,14 @@ if [ -z "$builder" ]; then
     fi
 fi
 
-build() { # NAME BASE-ARGUMENT...
-    name=$1; shift
-    image=$registry/$name:$tag
+build() { # NAME BUILD-ARGUMENT...
+    it=$1; shift
+    image=$registry/$it:$tag
     started=$(date +%s)
     case $builder in
-    docker) docker build --quiet -t "$image" "$@" -f "images/$name/Dockerfile" . > /dev/null ;;
+    docker) docker build --quiet -t "$image" "$@" -f "images/$it/Dockerfile" . > /dev/null ;;
     # --layers keeps the steps of earlier builds, so that a changed script does not install Debian again.
-    buildah) buildah bud --quiet --isolation chroot --pull-never --layers -t "$image" "$@" -f "images/$name/Dockerfile" . > /dev/null ;;
+    buildah) buildah bud --quiet --isolation chroot --pull-never --layers -t "$image" "$@" -f "images/$it/Dockerfile" . > /dev/null ;;
     *) die "no builder named '$builder': docker or buildah" ;;
     esac || die "$image: the build failed (above)"
     say "$image $(($(date +%s) - started))s"

@@ -1,0 +1,122 @@
+{{/* Pod spec of a pool's workers; call with (list $ pool). The autoscaler adds hostname and subdomain of each. */}}
+{{- define "slurm-platform.workerSpec" -}}
+{{- $root := index . 0 -}}
+{{- $pool := index . 1 -}}
+{{- $gpus := $pool.gpus | default 0 | int -}}
+{{- include "slurm-platform.podSpec" $root }}
+# slurmd's end is the worker's end: one that restarted in place would be a node that lost its jobs without anybody knowing.
+restartPolicy: Never
+subdomain: slurm-workers
+terminationGracePeriodSeconds: {{ $pool.drainSeconds }}
+{{- with $pool.runtimeClassName }}
+runtimeClassName: {{ . }}
+{{- end }}
+{{- include "slurm-platform.placement" $pool }}
+{{- with $pool.hosts }}
+affinity:
+  nodeAffinity:
+    requiredDuringSchedulingIgnoredDuringExecution:
+      nodeSelectorTerms:
+        - matchExpressions:
+            - key: kubernetes.io/hostname
+              operator: In
+              values:
+                {{- toYaml . | nindent 16 }}
+{{- end }}
+# No fsGroup: some storage drivers would walk /home and give it to that group.
+securityContext:
+  seccompProfile:
+    type: RuntimeDefault
+containers:
+  - name: slurmd
+    image: {{ $pool.image | default (include "slurm-platform.image" (list $root "slurm-worker")) }}
+    imagePullPolicy: {{ $root.Values.images.pullPolicy }}
+    env:
+      - {name: TZ, value: {{ $root.Values.timeZone | quote }}}
+      - {name: SLURM_SACK_KEY, value: /etc/slurm-keys/auth/slurm.key}
+      - {name: BERTH_CONTROLLER, value: {{ printf "%s:6817" (include "slurm-platform.host" (list $root "slurm-controller")) | quote }}}
+      {{- if $gpus }}
+      # What NVIDIA's container toolkit puts into the pod: the driver's libraries and its tools, MPS's among them.
+      - {name: NVIDIA_DRIVER_CAPABILITIES, value: "compute,utility"}
+      {{- end }}
+      {{- range $name, $value := $pool.env }}
+      - {name: {{ $name }}, value: {{ $value | quote }}}
+      {{- end }}
+    ports:
+      - {name: slurmd, containerPort: 6818}
+    # Root, because slurmd starts each job as its user; of root's powers only these. Jobs have none of them.
+    securityContext:
+      runAsUser: 0
+      allowPrivilegeEscalation: false
+      readOnlyRootFilesystem: true
+      capabilities:
+        drop: [ALL]
+        add:
+          - CHOWN # a job's spool, output files and new home become the user's
+          - SETUID # become the job's user
+          - SETGID # and take the user's groups
+          - KILL # signal the job's processes
+          - DAC_OVERRIDE # write into directories that are the user's alone
+    lifecycle:
+      preStop:
+        exec:
+          command: [/usr/libexec/berth/leave]
+    readinessProbe:
+      exec:
+        command: [/usr/libexec/berth/node-registered]
+      periodSeconds: 10
+      timeoutSeconds: 5
+    resources:
+      {{- include "slurm-platform.workerResources" $pool | nindent 6 }}
+    volumeMounts:
+      - {name: auth-key, mountPath: /etc/slurm-keys/auth, readOnly: true}
+      - {name: users, mountPath: /var/lib/extrausers, readOnly: true}
+      - {name: spool, mountPath: /var/spool/slurmd}
+      - {name: run, mountPath: /run}
+      - {name: shm, mountPath: /dev/shm}
+      - {name: tmp, mountPath: /tmp}
+      - {name: var-tmp, mountPath: /var/tmp}
+      - {name: home, mountPath: /home}
+      - {name: shared, mountPath: /shared}
+volumes:
+  # Root's alone: jobs run in this very container as other users and must not read it.
+  - name: auth-key
+    secret:
+      secretName: {{ $root.Values.secrets.authKey }}
+      defaultMode: 0400
+      items:
+        - {key: slurm.key, path: slurm.key}
+  {{- include "slurm-platform.usersVolume" $root | nindent 2 }}
+  - name: spool
+    emptyDir: {}
+  - name: run
+    emptyDir: {medium: Memory, sizeLimit: 64Mi}
+  # In memory, and counted to the pod's: a container's own 64 MiB is too small for MPS, NCCL and data loaders.
+  - name: shm
+    emptyDir: {medium: Memory}
+  - name: tmp
+    emptyDir: {}
+  - name: var-tmp
+    emptyDir: {}
+  {{- include "slurm-platform.homeVolumes" $root | nindent 2 }}
+{{- end }}
+
+{{/* Resources of a worker; call with the pool. GPUs are whole ones: Slurm alone divides them. */}}
+{{- define "slurm-platform.workerResources" -}}
+{{- $size := dict "cpu" (.cpus | toString) "memory" .memory -}}
+{{- $requests := .requests | default $size | deepCopy -}}
+{{- $limits := dict -}}
+{{- if or .limits (not .requests) -}}
+{{- $limits = .limits | default $size | deepCopy -}}
+{{- end -}}
+{{- with .gpus | default 0 | int -}}
+{{- $_ := set $requests ($.gpuResource | default "nvidia.com/gpu") (toString .) -}}
+{{- $_ := set $limits ($.gpuResource | default "nvidia.com/gpu") (toString .) -}}
+{{- end -}}
+requests:
+  {{- toYaml $requests | nindent 2 }}
+{{- with $limits }}
+limits:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
