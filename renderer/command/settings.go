@@ -1,0 +1,146 @@
+package command
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/yaml"
+
+	"github.com/berth-hpc/berth/components/api"
+	"github.com/berth-hpc/berth/components/chart"
+	"github.com/berth-hpc/berth/renderer/compile"
+	"github.com/berth-hpc/berth/renderer/load"
+	"github.com/berth-hpc/berth/renderer/site"
+)
+
+// settings are the flags that all commands share.
+type settings struct {
+	env        Environment
+	repository string
+	output     string
+}
+
+func (s *settings) checkOutput() error {
+	switch s.output {
+	case "table", "json", "yaml":
+		return nil
+	}
+	return fmt.Errorf("--output %q: unknown format; use table, json or yaml", s.output)
+}
+
+// print writes a value as JSON or YAML, or calls table to write it for people.
+func (s *settings) print(value any, table func(w io.Writer) error) error {
+	switch s.output {
+	case "json":
+		encoder := json.NewEncoder(s.env.Out)
+		encoder.SetIndent("", "  ")
+		return encoder.Encode(value)
+	case "yaml":
+		text, err := yaml.Marshal(value)
+		if err != nil {
+			return err
+		}
+		_, err = s.env.Out.Write(text)
+		return err
+	}
+	return table(s.env.Out)
+}
+
+// table writes rows in columns.
+func table(w io.Writer, rows [][]string) error {
+	columns := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	for _, row := range rows {
+		fmt.Fprintln(columns, strings.Join(row, "\t"))
+	}
+	return columns.Flush()
+}
+
+// root is the repository's root: the flag, or the nearest folder above the current one with CUE files in clusters/.
+func (s *settings) root() (string, error) {
+	if s.repository != "" {
+		root := s.absolute(s.repository)
+		if !hasSites(root) {
+			return "", fmt.Errorf("%s: no CUE files in clusters/; make a repository with berth init", s.repository)
+		}
+		return root, nil
+	}
+	for folder := s.env.Directory; ; folder = filepath.Dir(folder) {
+		if hasSites(folder) {
+			return folder, nil
+		}
+		if folder == filepath.Dir(folder) {
+			return "", fmt.Errorf("no clusters/*.cue here or in any folder above; make a repository with berth init, or name one with --repository")
+		}
+	}
+}
+
+func (s *settings) absolute(path string) string {
+	if filepath.IsAbs(path) {
+		return path
+	}
+	return filepath.Join(s.env.Directory, path)
+}
+
+func hasSites(root string) bool {
+	files, err := filepath.Glob(filepath.Join(root, "clusters", "*.cue"))
+	return err == nil && len(files) > 0
+}
+
+// sites loads the named sites of the repository, or all of them.
+func (s *settings) sites(names []string) (root string, sites []*site.Site, err error) {
+	if root, err = s.root(); err != nil {
+		return "", nil, err
+	}
+	sites, err = load.Load(filepath.Join(root, "clusters"), names...)
+	return root, sites, err
+}
+
+// parts are what this binary renders with.
+func parts() compile.Parts {
+	return compile.Parts{Chart: chart.Files, ChartDir: chart.Dir, CRDs: api.CRDs()}
+}
+
+// completeSites completes site names from the files in clusters/.
+func (s *settings) completeSites(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	root, err := s.root()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	sites, err := load.Load(filepath.Join(root, "clusters"))
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var names []string
+	for _, found := range sites {
+		names = append(names, found.Name)
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+// colour wraps text in a terminal colour where the output is a terminal and NO_COLOR is not set.
+func (s *settings) colour(code, text string) string {
+	if !s.env.OutTerminal || s.env.Variable("NO_COLOR") != "" || s.env.Variable("TERM") == "dumb" {
+		return text
+	}
+	return "\x1b[" + code + "m" + text + "\x1b[0m"
+}
+
+const (
+	red    = "31"
+	green  = "32"
+	yellow = "33"
+)
+
+// shown is a path as a person would type it.
+func (s *settings) shown(path string) string {
+	if relative, err := filepath.Rel(s.env.Directory, path); err == nil && !strings.HasPrefix(relative, ".."+string(os.PathSeparator)) {
+		return relative
+	}
+	return path
+}

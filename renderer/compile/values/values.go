@@ -1,0 +1,158 @@
+// Package values types the slurm-platform chart's values: what values.yaml documents, field by field. The chart's README says
+// what each means; here they only have names and types, so that the renderer cannot misspell one.
+package values
+
+import "github.com/berth-hpc/berth/components/api/v1alpha1"
+
+// Values are the chart's values.
+type Values struct {
+	ClusterName string     `json:"clusterName"`
+	TimeZone    string     `json:"timeZone"`
+	Domain      string     `json:"domain"`
+	Namespaces  Namespaces `json:"namespaces"`
+	Network     Network    `json:"network"`
+	Images      Images     `json:"images"`
+	Slurm       Slurm      `json:"slurm"`
+	Users       Users      `json:"users"`
+	Secrets     Secrets    `json:"secrets"`
+	Claims      Claims     `json:"claims"`
+	Ports       Ports      `json:"ports"`
+	Login       Login      `json:"login"`
+	Controller  *Component `json:"controller,omitempty"`
+	Database    *Component `json:"database,omitempty"`
+	Accounting  *Component `json:"accounting,omitempty"`
+	Rest        *Component `json:"rest,omitempty"`
+	Autoscaler  *Component `json:"autoscaler,omitempty"`
+	Pools       []Pool     `json:"pools"`
+}
+
+// Namespaces are those of the control plane and of the workers.
+type Namespaces struct {
+	Slurm   string `json:"slurm"`
+	Workers string `json:"workers"`
+}
+
+// Network holds address ranges in CIDR notation.
+type Network struct {
+	Pods      string `json:"pods"`
+	Services  string `json:"services"`
+	LAN       string `json:"lan"`
+	APIServer string `json:"apiServer"`
+}
+
+// Images says where images come from.
+type Images struct {
+	Registry   string            `json:"registry"`
+	Tag        string            `json:"tag"`
+	PullPolicy string            `json:"pullPolicy"`
+	Digests    map[string]string `json:"digests"`
+}
+
+// Slurm is the cluster's configuration and accounting tree.
+type Slurm struct {
+	Version string `json:"version"`
+	Profile string `json:"profile"`
+	Config  Config `json:"config"`
+	// Accounts is SlurmConfig.spec.accounts as it stands.
+	Accounts v1alpha1.Accounts `json:"accounts"`
+}
+
+// Config is Slurm's configuration directory.
+type Config struct {
+	Files map[string]string `json:"files"`
+}
+
+// Users are the texts of libnss-extrausers, and keys by user name.
+type Users struct {
+	Passwd string            `json:"passwd"`
+	Group  string            `json:"group"`
+	Keys   map[string]string `json:"keys"`
+}
+
+// Secrets are names of Secrets that the sealed secrets make.
+type Secrets struct {
+	AuthKey     string `json:"authKey"`
+	JWTKey      string `json:"jwtKey"`
+	Database    string `json:"database"`
+	SSHHostKeys string `json:"sshHostKeys"`
+}
+
+// Claims are names of claims that the storage layer makes.
+type Claims struct {
+	State    string `json:"state"`
+	Database string `json:"database"`
+	Home     string `json:"home"`
+	Shared   string `json:"shared"`
+}
+
+// Ports is SrunPortRange.
+type Ports struct {
+	SrunFirst int `json:"srunFirst"`
+	SrunLast  int `json:"srunLast"`
+}
+
+// Component are the settings of one part of the control plane.
+type Component struct {
+	Resources      *Resources `json:"resources,omitempty"`
+	GuardResources *Resources `json:"guardResources,omitempty"` // the controller's second container
+}
+
+// Login are the login pods' settings.
+type Login struct {
+	Replicas  int        `json:"replicas"`
+	NodePort  int        `json:"nodePort"`
+	Image     string     `json:"image"`
+	Resources *Resources `json:"resources,omitempty"`
+}
+
+// Resources are Kubernetes requests and limits, resource name to quantity.
+type Resources struct {
+	Requests map[string]string `json:"requests,omitempty"`
+	Limits   map[string]string `json:"limits,omitempty"`
+}
+
+// Pool is one pool of workers.
+type Pool struct {
+	Name             string            `json:"name"`
+	Min              int               `json:"min"`
+	Max              int               `json:"max"`
+	Hosts            []string          `json:"hosts"`
+	Image            string            `json:"image"`
+	CPUs             int               `json:"cpus"`
+	Memory           string            `json:"memory"`
+	GPUs             int               `json:"gpus"`
+	Requests         map[string]string `json:"requests"`
+	Limits           map[string]string `json:"limits"`
+	Env              map[string]string `json:"env"`
+	NodeSelector     map[string]string `json:"nodeSelector"`
+	Tolerations      []Toleration      `json:"tolerations"`
+	RuntimeClassName string            `json:"runtimeClassName"`
+	Idle             int64             `json:"idle"`         // seconds
+	DrainSeconds     int64             `json:"drainSeconds"` // seconds
+	Sharing          Sharing           `json:"sharing"`
+}
+
+// Toleration is a Kubernetes toleration.
+type Toleration struct {
+	Key      string `json:"key,omitempty"`
+	Operator string `json:"operator,omitempty"`
+	Value    string `json:"value,omitempty"`
+	Effect   string `json:"effect,omitempty"`
+}
+
+// Sharing says how a worker's card is divided.
+type Sharing struct {
+	MPS   *MPS   `json:"mps,omitempty"`
+	Shard *Shard `json:"shard,omitempty"`
+}
+
+// MPS is gres/mps.
+type MPS struct {
+	Share int    `json:"share"`
+	Users string `json:"users"`
+}
+
+// Shard is gres/shard.
+type Shard struct {
+	Count int `json:"count"`
+}
