@@ -1,59 +1,236 @@
 // Package load turns a directory of CUE sites into typed sites, or into the list of everything that is wrong with them.
 // It reads files and evaluates CUE; it renders nothing and never touches a cluster or the network.
+//
+// It accepts exactly what `cue vet -c` accepts, with two exceptions that CUE cannot express: a field that is no site.#Site,
+// and a site whose name cannot be a directory's. Where cue stops at the first mistake that hides others, load takes the
+// mistake out and looks again.
 package load
 
 import (
 	"fmt"
-	"sort"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
 
 	"cuelang.org/go/cue"
+	"cuelang.org/go/cue/build"
 	"cuelang.org/go/cue/cuecontext"
+	"cuelang.org/go/cue/errors"
 	"cuelang.org/go/cue/load"
 
 	"github.com/berth-hpc/berth/renderer/site"
 )
 
-// Load reads the CUE package in dir, a lab's clusters/, and returns the named sites, or all of them in the order of
-// their names.
+// limit bounds one evaluation. A site of a thousand users takes seconds; releases of CUE have hung on recursion.
+const limit = 2 * time.Minute
+
+// Load reads the CUE package in dir, a lab's clusters/, and returns the named sites, or all of them, in the order of their
+// names. What is wrong with them comes back as Problems; other errors are about the directory or about CUE itself.
 func Load(dir string, names ...string) ([]*site.Site, error) {
-	instances := load.Instances([]string{"."}, &load.Config{Dir: dir})
-	if len(instances) != 1 {
-		return nil, fmt.Errorf("%s: want one CUE package, found %d", dir, len(instances))
+	type result struct {
+		sites []*site.Site
+		err   error
 	}
-	if err := instances[0].Err; err != nil {
-		return nil, err
+	done := make(chan result, 1)
+	go func() {
+		defer func() {
+			if p := recover(); p != nil {
+				line, _, _ := strings.Cut(fmt.Sprint(p), "\n")
+				done <- result{err: fmt.Errorf("%s: CUE failed while it evaluated the sites (%s); `cue vet -c %s` may say more", dir, line, dir)}
+			}
+		}()
+		sites, err := loadAll(dir, names)
+		done <- result{sites, err}
+	}()
+	select {
+	case r := <-done:
+		return r.sites, r.err
+	case <-time.After(limit):
+		return nil, fmt.Errorf("%s: CUE did not finish evaluating the sites within %v; is a field defined by itself?", dir, limit)
 	}
-	root := cuecontext.New().BuildInstance(instances[0])
-	if err := root.Validate(cue.Concrete(true)); err != nil {
-		return nil, err
-	}
-	wanted := make(map[string]bool)
-	for _, n := range names {
-		wanted[n] = true
-	}
-	var sites []*site.Site
-	fields, err := root.Fields()
+}
+
+func loadAll(dir string, names []string) ([]*site.Site, error) {
+	sites, err := evaluate(dir, names)
 	if err != nil {
 		return nil, err
 	}
+	var problems Problems
+	for _, s := range sites {
+		if s.err != nil {
+			problems, err = explain(dir, names)
+			if err != nil {
+				return nil, err
+			}
+			break
+		}
+	}
+	problems = append(problems, misnamed(dir, sites)...)
+	if len(problems) > 0 {
+		return nil, problems.normalize()
+	}
+	var out []*site.Site
+	for _, s := range sites {
+		typed := &site.Site{Name: s.name}
+		if err := s.value.Decode(typed); err != nil {
+			return nil, fmt.Errorf("%s: site %s: the schema in this repository is not the one that this berth knows; run `berth init` to renew it: %w", dir, s.name, err)
+		}
+		derive(typed)
+		out = append(out, typed)
+	}
+	return out, nil
+}
+
+// evaluated is one site of the package, with what `cue vet -c` has against it.
+type evaluated struct {
+	name  string
+	value cue.Value
+	err   error
+}
+
+// vetOptions are those of `cue vet -c`.
+var vetOptions = []cue.Option{cue.Attributes(true), cue.Definitions(true), cue.Hidden(true), cue.Concrete(true)}
+
+// evaluate reads the package and validates the named sites, or all.
+func evaluate(dir string, names []string) ([]evaluated, error) {
+	instance, err := read(dir)
+	if err != nil {
+		return nil, err
+	}
+	root := cuecontext.New().BuildInstance(instance)
+	sites, err := sitesOf(root)
+	if err != nil {
+		return nil, problemsOf(dir, err)
+	}
+	var known []string
+	for _, s := range sites {
+		known = append(known, s.name)
+	}
+	for _, n := range names {
+		if !slices.Contains(known, n) {
+			return nil, fmt.Errorf("%s: there is no site %q%s (known: %s)", dir, n, didYouMean(n, known), strings.Join(known, ", "))
+		}
+	}
+	if len(sites) == 0 {
+		return nil, fmt.Errorf("%s: holds no site; write `lab: site.#Site & {…}` in a file of package clusters", dir)
+	}
+	if len(names) > 0 {
+		sites = slices.DeleteFunc(sites, func(s evaluated) bool { return !slices.Contains(names, s.name) })
+	}
+	for i := range sites {
+		sites[i].err = sites[i].value.Validate(vetOptions...)
+	}
+	return sites, nil
+}
+
+// sitesOf lists the package's regular fields in the order of their names. An error means that CUE could not even say which
+// fields there are.
+func sitesOf(root cue.Value) ([]evaluated, error) {
+	fields, err := root.Fields()
+	if err != nil {
+		// A site in error makes the package one, but its fields can still be told apart unless it did not compile.
+		if fields, err = root.Fields(cue.Optional(true), cue.Final()); err != nil {
+			return nil, root.Err()
+		}
+	}
+	var sites []evaluated
 	for fields.Next() {
-		name := fields.Selector().Unquoted()
-		if len(wanted) > 0 && !wanted[name] {
+		sites = append(sites, evaluated{name: fields.Selector().Unquoted(), value: fields.Value()})
+	}
+	slices.SortFunc(sites, func(a, b evaluated) int { return strings.Compare(a.name, b.name) })
+	return sites, nil
+}
+
+// read finds and parses the package. Imports come from the repository alone: nothing is fetched.
+func read(dir string) (*build.Instance, error) {
+	info, err := os.Stat(dir)
+	if err != nil {
+		return nil, err
+	}
+	if !info.IsDir() {
+		return nil, fmt.Errorf("%s: not a directory; give the directory that holds the sites", dir)
+	}
+	absolute, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, err
+	}
+	instances := load.Instances([]string{"."}, &load.Config{
+		Dir: absolute,
+		Env: append(os.Environ(), "CUE_REGISTRY=none"),
+	})
+	if len(instances) != 1 {
+		return nil, fmt.Errorf("%s: holds %d CUE packages; sites are one, package clusters", dir, len(instances))
+	}
+	if err := instances[0].Err; err != nil {
+		return nil, problemsOf(dir, err)
+	}
+	return instances[0], nil
+}
+
+// problemsOf gives errors of reading and compiling, which carry the user's positions themselves.
+func problemsOf(dir string, err error) error {
+	var problems Problems
+	for _, e := range errors.Errors(err) {
+		format, args := e.Msg()
+		p := Problem{Message: fmt.Sprintf(format, args...), Path: pathText(cleanPath(e.Path()))}
+		for _, pos := range append(errors.Positions(e), e.Position()) {
+			if pos.IsValid() {
+				p.File, p.Line, p.Column = display(pos.Filename()), pos.Line(), pos.Column()
+				break
+			}
+		}
+		if strings.Contains(p.Message, "cannot find package") || strings.Contains(p.Message, "cannot find module") {
+			p.Mend = "if it is the schema, `berth init` puts a copy into cue.mod"
+		}
+		if p.File == "" {
+			p.File = display(dir)
+		}
+		problems = append(problems, p)
+	}
+	return problems.normalize()
+}
+
+var directoryName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
+
+// misnamed finds what CUE cannot: fields that are no sites, and names that cannot be a directory's.
+func misnamed(dir string, sites []evaluated) Problems {
+	var problems Problems
+	for _, s := range sites {
+		pos := s.value.Pos()
+		p := Problem{Path: s.name, File: display(dir)}
+		if pos.IsValid() {
+			p.File, p.Line, p.Column = display(pos.Filename()), pos.Line(), pos.Column()
+		}
+		switch {
+		case !isSite(s.value):
+			p.Message = "is not a site: nothing in it is checked; write `" + s.name + ": site.#Site & {…}`, or start its name with _ if it only helps other fields"
+		case !directoryName.MatchString(s.name):
+			p.Message = "cannot be a site's name, which is also a directory's; use at most 63 of a-z, 0-9 and -"
+		default:
 			continue
 		}
-		delete(wanted, name)
-		s := &site.Site{Name: name}
-		if err := fields.Value().Decode(s); err != nil {
-			return nil, err
-		}
-		derive(s)
-		sites = append(sites, s)
+		problems = append(problems, p)
 	}
-	for n := range wanted {
-		return nil, fmt.Errorf("%s: no site %q", dir, n)
+	return problems
+}
+
+// display shortens a file's path to one relative to the working directory, where it lies below it.
+func display(path string) string {
+	wd, err := os.Getwd()
+	if err != nil {
+		return path
 	}
-	sort.Slice(sites, func(i, j int) bool { return sites[i].Name < sites[j].Name })
-	return sites, nil
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(wd, path)
+	}
+	short, err := filepath.Rel(wd, path)
+	if err != nil || strings.HasPrefix(short, "..") {
+		return path
+	}
+	return short
 }
 
 // derive fills in what follows from other fields: a pool's card model, speed and memory are those of its hosts.
