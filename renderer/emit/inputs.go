@@ -34,7 +34,7 @@ func ReadInputs(root, site string) (Inputs, error) {
 	if err != nil {
 		return in, err
 	}
-	if err := checkSealed(naming.Secrets(site), secrets); err != nil {
+	if err := CheckSealed(naming.Secrets(site), secrets); err != nil {
 		return in, err
 	}
 	if len(secrets) > 0 {
@@ -98,8 +98,8 @@ func unknownPatchFolders(root, site string) error {
 	return nil
 }
 
-// checkSealed refuses Secrets whose data SOPS has not encrypted.
-func checkSealed(folder string, files map[string][]byte) error {
+// CheckSealed refuses Secrets whose values SOPS has not encrypted. It takes the files of a folder, and never shows a value.
+func CheckSealed(folder string, files map[string][]byte) error {
 	for _, name := range Tree(files).Paths() {
 		for _, document := range strings.Split("\n"+string(files[name]), "\n---") {
 			var secret struct {
