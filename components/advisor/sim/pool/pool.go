@@ -56,6 +56,7 @@ type Engine struct {
 	static     bool
 	waiting    *queue.Index
 	candidates *queue.Index
+	chosen     func(slot int32) // choose, bound once
 	scratch    workload.Request
 	unsorted   []int32
 	ranked     []ranked
@@ -75,10 +76,10 @@ type live struct {
 
 // pass is what is known between scheduling passes.
 type pass struct {
-	due     bool // something happened at the present time
-	full    bool // a completion, or an arrival that needs more than a look at itself
-	fresh   int32
-	blocked bool // the head of the queue does not fit, and head, shadow and extra describe it
+	due     bool  // something happened at the present time
+	full    bool  // a completion, or an arrival that needs more than a look at itself
+	fresh   int32 // the one job that has arrived and is not in the queue yet, −1 if none
+	blocked bool  // the head of the queue does not fit, and head, shadow and extra describe it
 	headKey float64
 	headSeq int64
 	shadow  int64
@@ -107,6 +108,8 @@ func New(cfg Config, sink func(*Result)) (*Engine, error) {
 		return nil, fmt.Errorf("no order of the queue is given; use one of policy.Orders")
 	}
 	e := &Engine{cfg: cfg, sink: sink, procs: cfg.Procs, free: cfg.Procs, now: -1 << 62}
+	e.pass.fresh = -1
+	e.chosen = e.choose
 	cand := cfg.Discipline.Candidates()
 	e.static = cfg.Discipline.Order.Static() && cand.Static() && cfg.Discipline.Backfill != policy.Conservative
 	if e.static {
@@ -154,12 +157,16 @@ func (e *Engine) Submit(j *Job) error {
 	l.Job = *j
 	l.seq = e.seq
 	e.seq++
-	e.enqueue(s)
-	if e.pass.fresh >= 0 || e.pass.full {
-		e.pass.full = true // more than one arrival at once: look at all
-	}
-	e.pass.fresh = s
 	e.pass.due = true
+	switch {
+	case e.static && e.pass.fresh < 0 && !e.pass.full:
+		e.pass.fresh = s // most likely it starts at once, or is all that needs a look: keep it out of the queue until then
+		return nil
+	case e.pass.fresh >= 0:
+		e.enqueue(e.pass.fresh)
+		e.pass.fresh, e.pass.full = -1, true
+	}
+	e.enqueue(s)
 	return nil
 }
 
@@ -257,6 +264,12 @@ func (e *Engine) enqueue(s int32) {
 		return
 	}
 	l.key = e.cfg.Discipline.Order.Key(e.request(l), e.now)
+	e.insert(s)
+}
+
+// insert puts a job whose key is known into the sorted queues.
+func (e *Engine) insert(s int32) {
+	l := &e.jobs[s]
 	e.waiting.Insert(queue.Entry{Key: l.key, Seq: l.seq, Limit: l.Limit, Procs: l.Procs, Slot: s})
 	if e.candidates != e.waiting {
 		l.alt = e.cfg.Discipline.Candidates().Key(e.request(l), e.now)

@@ -17,44 +17,61 @@ func (e *Engine) schedule() {
 		e.conservative()
 	case !e.static:
 		e.scan()
-	case p.full || !p.blocked || p.fresh < 0 || !e.glance(p.fresh):
+	case p.fresh < 0 || !e.glance(p.fresh):
 		e.indexed()
 	}
 	p.due, p.full, p.fresh = false, false, -1
 }
 
-// glance handles the commonest pass: one job has arrived behind a blocked head and nothing else has changed. All others were
-// found not to start when more time was left before the shadow, so only the new one needs a look. It reports whether that was
-// enough.
+// glance handles the commonest pass: one job has arrived and nothing else has changed. All others were found not to start when
+// more time was left before the shadow, so only the new one needs a look. It reports whether that was enough; the job has then
+// started or is in the queue. If it was not, the job is in the queue.
 func (e *Engine) glance(s int32) bool {
 	p, l := &e.pass, &e.jobs[s]
-	if l.key < p.headKey || l.key == p.headKey && l.seq < p.headSeq {
-		return false // it is the new head
+	l.key = e.cfg.Discipline.Order.Key(e.request(l), e.now)
+	if e.waiting.Len() == 0 {
+		if l.Procs <= e.free {
+			e.start(s)
+			return true
+		}
+		e.insert(s)
+		return false
 	}
-	if n := len(e.running); n > 0 && e.running[n-1].end < e.now {
-		return false // a job overruns its estimate: the shadow moves with the clock
+	first := l.key < p.headKey || l.key == p.headKey && l.seq < p.headSeq
+	overrun := false
+	if n := len(e.running); n > 0 {
+		overrun = e.running[n-1].end < e.now // the shadow then moves with the clock
+	}
+	if first || overrun {
+		e.insert(s)
+		return false
+	}
+	if e.passes(l) {
+		e.start(s)
+		return true
+	}
+	e.insert(s)
+	return true
+}
+
+// passes says whether a job may pass the blocked head, and takes it off the extra processors if that is why.
+func (e *Engine) passes(l *live) bool {
+	if l.Procs > e.free {
+		return false
 	}
 	switch e.cfg.Discipline.Backfill {
-	case policy.None:
 	case policy.Greedy:
-		if l.Procs <= e.free {
-			e.dequeue(s)
-			e.start(s)
+		return true
+	case policy.EASY:
+		if e.now+l.Limit <= e.pass.shadow {
+			return true
 		}
-	default:
-		if l.Procs > e.free {
-			break
-		}
-		in := e.now+l.Limit <= p.shadow
-		if in || l.Procs <= p.extra {
-			if !in {
-				p.extra -= l.Procs
-			}
-			e.dequeue(s)
-			e.start(s)
+		if l.Procs <= e.pass.extra {
+			e.pass.extra -= l.Procs
+			return true
 		}
 	}
-	return true
+	return false
 }
 
 // indexed is a full pass over sorted queues.
@@ -78,7 +95,11 @@ func (e *Engine) indexed() {
 			return
 		}
 		s := head.Slot
-		e.dequeue(s)
+		if e.candidates == e.waiting {
+			e.waiting.PopMin()
+		} else {
+			e.dequeue(s)
+		}
 		e.start(s)
 	}
 }
@@ -100,21 +121,17 @@ func (e *Engine) shadow(need int32) (at int64, extra int32) {
 
 // backfill starts candidates in order while they fit.
 func (e *Engine) backfill(f queue.Fit) {
-	key, seq := math.Inf(-1), int64(math.MinInt64)
-	for f.Free > 0 {
-		c, ok := e.candidates.After(key, seq, f)
-		if !ok {
-			break
-		}
-		if c.Limit > f.Window {
-			f.Extra -= c.Procs
-		}
-		f.Free -= c.Procs
-		key, seq = c.Key, c.Seq
-		e.dequeue(c.Slot)
-		e.start(c.Slot)
-	}
+	e.candidates.Sweep(&f, e.chosen)
 	e.pass.extra = f.Extra
+}
+
+// choose starts a candidate that a sweep has taken out of the candidates.
+func (e *Engine) choose(s int32) {
+	if e.candidates != e.waiting {
+		l := &e.jobs[s]
+		e.waiting.Remove(l.key, l.seq)
+	}
+	e.start(s)
 }
 
 type ranked struct {

@@ -31,6 +31,9 @@ func class(procs int32) int {
 	return min(bits.Len32(uint32(procs-1)), maxClass-1)
 }
 
+// class is the class of a width in this index: the last one holds all widths from there on.
+func (x *Index) class(procs int32) int { return min(class(procs), x.classes-1) }
+
 // Index is a B+ tree of waiting jobs. Every node knows, for each class of widths, the shortest time limit below it, so that
 // First can skip subtrees in which nobody fits: insertion and removal cost O(log n), and so does a search, but for subtrees
 // whose only short job lies in the class of the bound itself and is too wide.
@@ -45,7 +48,8 @@ type Index struct {
 
 type node struct {
 	n        int32
-	stale    bool
+	off      int32 // a leaf's entries are ents[off : off+n]
+	stale    uint8 // removals since the summary: 0 none, 1 some, 2 some, and a search has failed here
 	minProcs int32
 	shortest [maxClass]int64 // shortest[c]: the shortest limit among jobs of class c or lower
 	ents     []Entry         // a leaf has entries,
@@ -78,7 +82,7 @@ func (x *Index) leaf() *node {
 }
 
 func (nd *node) reset() {
-	nd.n, nd.stale, nd.minProcs = 0, false, math.MaxInt32
+	nd.n, nd.off, nd.stale, nd.minProcs = 0, 0, 0, math.MaxInt32
 	for c := range nd.shortest {
 		nd.shortest[c] = math.MaxInt64
 	}
@@ -96,7 +100,7 @@ func (x *Index) Min() (*Entry, bool) {
 	for nd.kids != nil {
 		nd = nd.kids[0]
 	}
-	return &nd.ents[0], true
+	return &nd.ents[nd.off], true
 }
 
 // Insert adds a job. Its (Key, Seq) must not be in the index yet.
@@ -115,7 +119,7 @@ func (x *Index) Insert(e Entry) {
 
 func (x *Index) widen(nd *node, e *Entry) {
 	nd.minProcs = min(nd.minProcs, e.Procs)
-	for c := class(e.Procs); c < x.classes; c++ {
+	for c := x.class(e.Procs); c < x.classes; c++ {
 		if e.Limit >= nd.shortest[c] {
 			break // shortest is non-increasing in c: nothing further changes
 		}
@@ -177,12 +181,16 @@ func (nd *node) child(key float64, seq int64) int {
 	return lo - 1
 }
 
-// at is the first entry of a leaf that is not before (key, seq).
+// live is what a leaf holds.
+func (nd *node) live() []Entry { return nd.ents[nd.off : nd.off+nd.n] }
+
+// at is the first entry of a leaf that is not before (key, seq), counted from its first.
 func (nd *node) at(key float64, seq int64) int {
-	lo, hi := 0, int(nd.n)
+	es := nd.live()
+	lo, hi := 0, len(es)
 	for lo < hi {
-		m := (lo + hi) / 2
-		if nd.ents[m].before(key, seq) {
+		m := int(uint(lo+hi) >> 1)
+		if es[m].before(key, seq) {
 			lo = m + 1
 		} else {
 			hi = m
@@ -191,15 +199,40 @@ func (nd *node) at(key float64, seq int64) int {
 	return lo
 }
 
+// put makes room at position i of a leaf that is not full, moving the shorter side, and writes the entry there.
+func (nd *node) put(i int, e *Entry) {
+	room := int(nd.off+nd.n) < len(nd.ents)
+	if nd.off > 0 && (!room || i < int(nd.n)/2) {
+		copy(nd.ents[nd.off-1:], nd.ents[nd.off:int(nd.off)+i])
+		nd.off--
+	} else {
+		es := nd.ents[nd.off : nd.off+nd.n+1]
+		copy(es[i+1:], es[i:])
+	}
+	nd.n++
+	nd.ents[int(nd.off)+i] = *e
+}
+
+// cut takes the entry at position i out of a leaf, moving the shorter side.
+func (nd *node) cut(i int) {
+	es := nd.live()
+	if i < len(es)/2 {
+		copy(es[1:i+1], es[:i])
+		nd.off++
+	} else {
+		copy(es[i:], es[i+1:])
+	}
+	if nd.n--; nd.n == 0 {
+		nd.off = 0
+	}
+}
+
 func (x *Index) insertLeaf(nd *node, e *Entry) (*node, bound) {
+	i := nd.at(e.Key, e.Seq)
 	if nd.n < leafCap {
-		i := nd.at(e.Key, e.Seq)
-		copy(nd.ents[i+1:nd.n+1], nd.ents[i:nd.n])
-		nd.ents[i] = *e
-		nd.n++
+		nd.put(i, e)
 		return nil, bound{}
 	}
-	i := nd.at(e.Key, e.Seq)
 	// An append at the end leaves the full leaf as it is: queues in order of arrival stay dense.
 	half := leafCap / 2
 	if i == leafCap {
@@ -208,13 +241,11 @@ func (x *Index) insertLeaf(nd *node, e *Entry) (*node, bound) {
 	right := x.leaf()
 	right.n = int32(copy(right.ents, nd.ents[half:]))
 	nd.n = int32(half)
-	into, k := nd, i
 	if i >= half {
-		into, k = right, i-half
+		right.put(i-half, e)
+	} else {
+		nd.put(i, e)
 	}
-	copy(into.ents[k+1:into.n+1], into.ents[k:into.n])
-	into.ents[k] = *e
-	into.n++
 	x.summarise(nd)
 	x.summarise(right)
 	return right, bound{right.ents[0].Key, right.ents[0].Seq}
@@ -222,14 +253,15 @@ func (x *Index) insertLeaf(nd *node, e *Entry) (*node, bound) {
 
 // summarise computes a node's summary from what is directly below it.
 func (x *Index) summarise(nd *node) {
-	n := nd.n
+	n, off := nd.n, nd.off
 	nd.reset()
-	nd.n = n
+	nd.n, nd.off = n, off
 	if nd.kids == nil {
-		for i := range nd.ents[:n] {
-			e := &nd.ents[i]
+		es := nd.live()
+		for i := range es {
+			e := &es[i]
 			nd.minProcs = min(nd.minProcs, e.Procs)
-			c := class(e.Procs)
+			c := x.class(e.Procs)
 			nd.shortest[c] = min(nd.shortest[c], e.Limit)
 		}
 		for c := 1; c < x.classes; c++ {
@@ -251,34 +283,28 @@ func (x *Index) Remove(key float64, seq int64) bool {
 		return false
 	}
 	x.n--
-	for x.root.kids != nil && x.root.n == 1 {
-		x.root = x.root.kids[0]
-	}
-	if x.n == 0 {
-		if x.root.kids != nil {
-			x.root = x.leaf()
-		}
-		x.root.reset()
-	}
+	x.settle()
 	return true
 }
 
 func (x *Index) remove(nd *node, key float64, seq int64) bool {
 	if nd.kids == nil {
-		i := nd.at(key, seq)
-		if i >= int(nd.n) || nd.ents[i].Seq != seq || nd.ents[i].Key != key {
+		es, i := nd.live(), 0
+		if len(es) > 0 && es[0].Seq != seq {
+			i = nd.at(key, seq)
+		}
+		if i >= len(es) || es[i].Seq != seq || es[i].Key != key {
 			return false
 		}
-		copy(nd.ents[i:nd.n-1], nd.ents[i+1:nd.n])
-		nd.n--
-		nd.stale = true
+		nd.cut(i)
+		nd.stale = max(nd.stale, 1)
 		return true
 	}
 	i := nd.child(key, seq)
 	if !x.remove(nd.kids[i], key, seq) {
 		return false
 	}
-	nd.stale = true
+	nd.stale = max(nd.stale, 1)
 	if nd.kids[i].n == 0 {
 		x.dropKid(nd, i)
 	} else if nd.kids[i].kids == nil && nd.kids[i].n < leafCap/4 {
@@ -298,21 +324,23 @@ func (x *Index) dropKid(nd *node, i int) {
 }
 
 // join empties leaf i+1 (or i into i−1) into its neighbour where both are nearly empty, so that leaves stay filled.
-func (x *Index) join(nd *node, i int) {
+func (x *Index) join(nd *node, i int) bool {
 	if i+1 >= int(nd.n) {
 		i--
 	}
 	if i < 0 {
-		return
+		return false
 	}
 	a, b := nd.kids[i], nd.kids[i+1]
 	if a.n+b.n > leafCap/2 {
-		return
+		return false
 	}
-	copy(a.ents[a.n:], b.ents[:b.n])
-	a.n += b.n
+	copy(a.ents, a.live())
+	copy(a.ents[a.n:], b.live())
+	a.n, a.off = a.n+b.n, 0
 	x.summarise(a)
 	x.dropKid(nd, i+1)
+	return true
 }
 
 // Fit says which jobs a search is looking for: those of at most Free processors that end within Window or need at most
@@ -320,10 +348,6 @@ func (x *Index) join(nd *node, i int) {
 type Fit struct {
 	Free, Extra int32
 	Window      int64
-}
-
-func (f *Fit) ok(e *Entry) bool {
-	return e.Procs <= f.Free && (e.Limit <= f.Window || e.Procs <= f.Extra)
 }
 
 // First finds the first job in order that fits.
@@ -339,7 +363,7 @@ func (x *Index) After(key float64, seq int64, f Fit) (Entry, bool) {
 	if f.Free <= 0 || x.n == 0 {
 		return Entry{}, false
 	}
-	if e := x.search(x.root, key, seq, &f, class(f.Free)); e != nil {
+	if e := x.search(x.root, key, seq, &f, x.class(f.Free)); e != nil {
 		return *e, true
 	}
 	return Entry{}, false
@@ -354,13 +378,18 @@ func (x *Index) search(nd *node, key float64, seq int64, f *Fit, c int) *Entry {
 		return nil
 	}
 	if nd.kids == nil {
-		i := 0
-		if nd.n > 0 && nd.ents[0].before(key, seq+1) {
+		es, i := nd.live(), 0
+		if len(es) > 0 && es[0].before(key, seq+1) {
 			i = nd.at(key, seq+1)
 		}
-		for ; i < int(nd.n); i++ {
-			if f.ok(&nd.ents[i]) {
-				return &nd.ents[i]
+		// One branch an entry, and a predictable one: the sign bit is set if the job is too wide, or both too long and too wide
+		// for the extra processors.
+		free, window, extra := int64(f.Free), f.Window, int64(f.Extra)
+		for k := i; k < len(es); k++ {
+			e := &es[k]
+			w := int64(e.Procs)
+			if (free-w)|((window-e.Limit)&(extra-w)) >= 0 {
+				return e
 			}
 		}
 	} else {
@@ -374,10 +403,131 @@ func (x *Index) search(nd *node, key float64, seq int64, f *Fit, c int) *Entry {
 			}
 		}
 	}
-	if nd.stale {
+	x.tighten(nd)
+	return nil
+}
+
+// Sweep takes out, in order, every job that fits what those before it have left, and hands its slot to take: one backfill
+// pass. It updates f.
+func (x *Index) Sweep(f *Fit, take func(slot int32)) {
+	if f.Free <= 0 || x.n == 0 {
+		return
+	}
+	f.Extra = min(f.Extra, f.Free)
+	before := x.n
+	x.sweep(x.root, f, take)
+	if x.n != before {
+		x.settle()
+	}
+}
+
+func (x *Index) sweep(nd *node, f *Fit, take func(int32)) {
+	if nd.kids != nil {
+		x.sweepKids(nd, f, take)
+		return
+	}
+	// One branch an entry, and a predictable one: the sign bit is set if the job is too wide, or both too long and too wide for
+	// the extra processors.
+	hit := false
+	free, window, extra := int64(f.Free), f.Window, int64(f.Extra)
+	for k := 0; k < int(nd.n) && free > 0; {
+		e := &nd.ents[int(nd.off)+k]
+		w := int64(e.Procs)
+		if (free-w)|((window-e.Limit)&(extra-w)) < 0 {
+			k++
+			continue
+		}
+		slot := e.Slot
+		free -= w
+		if e.Limit > window {
+			extra -= w
+		}
+		extra = min(extra, free)
+		nd.cut(k)
+		x.n--
+		hit = true
+		take(slot)
+	}
+	f.Free, f.Extra = int32(free), int32(extra)
+	if hit {
+		nd.stale = max(nd.stale, 1)
+		return
+	}
+	x.tighten(nd)
+}
+
+func (x *Index) sweepKids(nd *node, f *Fit, take func(int32)) {
+	before := x.n
+	for i := 0; i < int(nd.n) && f.Free > 0; i++ {
+		k := nd.kids[i]
+		if !k.mayHold(f, x.class(f.Free)) {
+			continue
+		}
+		had := x.n
+		x.sweep(k, f, take)
+		if x.n == had {
+			continue
+		}
+		if k.n == 0 {
+			x.dropKid(nd, i)
+			i--
+		} else if k.kids == nil && k.n < leafCap/4 && x.join(nd, i) {
+			i-- // what was joined has been looked at or lies ahead: look again
+		}
+	}
+	if x.n != before {
+		nd.stale = max(nd.stale, 1)
+		return
+	}
+	x.tighten(nd)
+}
+
+// tighten is called where a search has failed: the second time since a removal it computes the summary anew.
+func (x *Index) tighten(nd *node) {
+	switch {
+	case nd.stale == 1:
+		nd.stale = 2
+	case nd.stale == 2 && nd.n > 8:
 		x.summarise(nd)
 	}
-	return nil
+}
+
+// PopMin takes out the first job in order.
+func (x *Index) PopMin() (Entry, bool) {
+	if x.n == 0 {
+		return Entry{}, false
+	}
+	e := x.popMin(x.root)
+	x.n--
+	x.settle()
+	return e, true
+}
+
+func (x *Index) popMin(nd *node) Entry {
+	nd.stale = max(nd.stale, 1)
+	if nd.kids == nil {
+		e := nd.ents[nd.off]
+		nd.cut(0)
+		return e
+	}
+	e := x.popMin(nd.kids[0])
+	if nd.kids[0].n == 0 {
+		x.dropKid(nd, 0)
+	}
+	return e
+}
+
+// settle shrinks the tree after removals.
+func (x *Index) settle() {
+	for x.root.kids != nil && x.root.n == 1 {
+		x.root = x.root.kids[0]
+	}
+	if x.n == 0 {
+		if x.root.kids != nil {
+			x.root = x.leaf()
+		}
+		x.root.reset()
+	}
 }
 
 // Each visits all jobs in order until visit returns false.
@@ -385,8 +535,9 @@ func (x *Index) Each(visit func(*Entry) bool) { x.root.each(visit) }
 
 func (nd *node) each(visit func(*Entry) bool) bool {
 	if nd.kids == nil {
-		for i := range nd.ents[:nd.n] {
-			if !visit(&nd.ents[i]) {
+		es := nd.live()
+		for i := range es {
+			if !visit(&es[i]) {
 				return false
 			}
 		}
