@@ -1,0 +1,59 @@
+package e2e
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+// slurmctld is killed, and then its whole pod: the queue is back each time, and a job that ran through both has run once.
+func TestRecovery(t *testing.T) {
+	r := begin(t, 12*time.Minute)
+	j := r.longJob(student, "--partition=cpu", 150)
+	held := r.submit(researcher, "--partition=cpu --hold", "echo began; echo ended")
+
+	for _, end := range []struct {
+		what string
+		do   func()
+	}{
+		{"slurmctld is killed", func() {
+			if out, err := r.inController("kill -9 $(pgrep -x slurmctld)"); ignoreKilled(err) != nil {
+				t.Fatalf("kill slurmctld: %v: %s", err, out)
+			}
+		}},
+		{"the controller's pod is deleted", func() { r.kubectl("delete", "pod", "-n", platform, controllerPod, "--wait=false") }},
+	} {
+		before := r.slurmctldStart()
+		end.do()
+		r.eventually(120*time.Second, end.what+", and another answers", func() (bool, string) {
+			var p pod
+			if err := r.get(&p, "pod", "-n", platform, controllerPod); err != nil {
+				return false, err.Error()
+			}
+			if !p.serving() || r.slurmctldStartOf(p) == before {
+				return false, names([]pod{p})
+			}
+			out, err := r.inController("scontrol ping")
+			if err != nil {
+				return false, err.Error()
+			}
+			return strings.Contains(out, "is UP"), out
+		})
+		if now, err := r.lookJob(j.id); err != nil || now.state != "RUNNING" || now.nodes != j.nodes {
+			t.Errorf("after %s: %v %v; want it RUNNING on %s", end.what, now, err, j.nodes)
+		}
+		if now, err := r.lookJob(held); err != nil || now.state != "PENDING" || now.reason != "JobHeldUser" {
+			t.Errorf("after %s: %v %v; want it PENDING, held by its user", end.what, now, err)
+		}
+	}
+	r.mustAs(researcher, "scontrol release "+held)
+	r.waitJob(held, "COMPLETED", workerStarts)
+	r.mustComplete(j, 240*time.Second)
+	r.eventually(60*time.Second, "one record of the job", func() (bool, string) {
+		out, err := r.as(student, "sacct --noheader --parsable2 --allocations --duplicates --format=state,restarts --jobs="+j.id)
+		if err != nil {
+			return false, err.Error()
+		}
+		return strings.TrimSpace(out) == "COMPLETED|0", out
+	})
+}

@@ -1,0 +1,99 @@
+package e2e
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Half an hour (BERTH_E2E_SOAK) of jobs of all sizes by two users while parts of the platform are killed at random. In the
+// end every job has run to its end, none is lost, and the workers are gone.
+func TestSoak(t *testing.T) {
+	length, err := time.ParseDuration(os.Getenv("BERTH_E2E_SOAK"))
+	if err != nil {
+		t.Skip("takes half an hour: set BERTH_E2E_SOAK=30m, or run lab/e2e.sh soak")
+	}
+	r := begin(t, length+30*time.Minute)
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	dice := rand.New(rand.NewPCG(seed, 0))
+
+	kinds := []struct{ name, options string }{
+		{"one CPU", "--partition=cpu"},
+		{"both CPUs of a worker", "--partition=cpu --cpus-per-task=2"},
+		{"two nodes", "--partition=cpu --nodes=2"},
+		{"a quarter of a card", "--partition=gpu --gres=mps:25"},
+		{"a whole card", "--partition=gpu --gres=gpu:1"},
+		{"both cards", "--partition=gpu --nodes=2 --gres=gpu:1"},
+	}
+	kills := []struct {
+		what string
+		do   func() error
+	}{
+		{"slurmctld", func() error {
+			_, err := r.inController("kill -9 $(pgrep -x slurmctld)")
+			return ignoreKilled(err)
+		}},
+		{"the controller's pod", func() error { return r.deletePod(platform, labelRole+"=controller", dice) }},
+		{"the accounting daemon", func() error { return r.deletePod(platform, labelRole+"=accounting", dice) }},
+		{"the REST daemon", func() error { return r.deletePod(platform, labelRole+"=rest", dice) }},
+		{"the autoscaler", func() error { return r.deletePod(platform, labelRole+"=autoscaler", dice) }},
+		{"a worker, with grace", func() error { return r.deletePod(workers, labelPool, dice) }},
+	}
+	submitted := map[string]string{} // id: kind
+	nextKill := time.Now().Add(time.Minute)
+	for end := time.Now().Add(length); time.Now().Before(end); {
+		kind := kinds[dice.IntN(len(kinds))]
+		user := []string{student, researcher}[dice.IntN(2)]
+		script := fmt.Sprintf("echo began\nsleep %d\necho ended", 1+dice.IntN(30))
+		// While slurmctld is away sbatch waits, and in the end fails: the user is told, no job is lost.
+		if id, err := r.trySubmit(user, kind.options+" --requeue --open-mode=append", script); err != nil {
+			t.Logf("not submitted (%s): %v", kind.name, err)
+		} else {
+			submitted[id] = kind.name
+		}
+		if time.Now().After(nextKill) {
+			victim := kills[dice.IntN(len(kills))]
+			t.Logf("%s kill %s (%d jobs so far): %v", time.Now().Format(time.TimeOnly), victim.what, len(submitted), victim.do())
+			nextKill = time.Now().Add(time.Duration(45+dice.IntN(60)) * time.Second)
+		}
+		time.Sleep(time.Duration(2+dice.IntN(8)) * time.Second)
+	}
+
+	r.eventually(15*time.Minute, "the queue is empty", func() (bool, string) {
+		out, err := r.inController("squeue --noheader --format='%i %T %r'")
+		return err == nil && strings.TrimSpace(out) == "", out
+	})
+	for id, kind := range submitted {
+		out, err := r.inController("sacct --noheader --parsable2 --allocations --format=state --jobs=" + id)
+		if state := strings.TrimSpace(out); err != nil || state != "COMPLETED" {
+			t.Errorf("job %s (%s) is %q in the end: %v", id, kind, state, err)
+		}
+		if text := r.output(id); !strings.HasSuffix(text, "ended") || strings.Count(text, "ended") != 1 {
+			t.Errorf("job %s (%s) did not end exactly once: %q", id, kind, text)
+		}
+	}
+	t.Logf("%d jobs", len(submitted))
+	r.waitNoWorkers("")
+}
+
+// deletePod deletes one of the pods that match, if there is one.
+func (r *run) deletePod(namespace, selector string, dice *rand.Rand) error {
+	pods := r.pods(namespace, selector)
+	if len(pods) == 0 {
+		return nil
+	}
+	_, err := r.box.Kubectl(r.ctx, "delete", "pod", "-n", namespace, pods[dice.IntN(len(pods))].Metadata.Name, "--wait=false")
+	return err
+}
+
+// ignoreKilled drops the error of a command that died with the container that it killed.
+func ignoreKilled(err error) error {
+	if err != nil && strings.Contains(err.Error(), "exit code 137") {
+		return nil
+	}
+	return err
+}
