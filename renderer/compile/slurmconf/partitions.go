@@ -41,12 +41,18 @@ func partitionLine(field, name string, p site.Partition, pools []string, all map
 	var nodes []string
 	exclusive := false
 	for _, poolName := range pools {
-		pool, ok := all[poolName]
-		if !ok {
+		if _, ok := all[poolName]; !ok {
 			return nil, fmt.Errorf("%s.pools: pool %q is not in pools; known: %s", field, poolName, strings.Join(sortedKeys(all), ", "))
 		}
-		for i := range pool.Max {
-			nodes = append(nodes, NodeName(poolName, i))
+	}
+	// In node order, fastest first, however the site lists the pools.
+	for _, poolName := range PoolOrder(all) {
+		if !contains(pools, poolName) {
+			continue
+		}
+		pool := all[poolName]
+		if pool.Max > 0 {
+			nodes = append(nodes, PoolNodes(poolName, pool.Max))
 		}
 		// A card that serves one user at a time is kept so by the partition: the second user's job waits in Slurm, where
 		// it is seen, and not in CUDA's start-up (ExclusiveUser is per node, and such a node is one card).
@@ -59,7 +65,7 @@ func partitionLine(field, name string, p site.Partition, pools []string, all map
 	}
 	var l line
 	l.add("PartitionName", name)
-	l.add("Nodes", Hostlist(nodes))
+	l.add("Nodes", joinComma(nodes))
 	l.add("State", p.State)
 	if p.Default {
 		l.add("Default", "YES")

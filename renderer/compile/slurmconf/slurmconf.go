@@ -105,8 +105,9 @@ func identity(s *site.Site) section {
 		{"AuthAltTypes", "auth/jwt"},
 		{"AuthAltParameters", "jwt_key=" + jwtKeyFile},
 		{"AuthInfo", "use_client_ids"},
-		// A worker pod has a new address each time; slurmctld takes it from the registration, not from a DNS cache.
-		{"SlurmctldParameters", "enable_configless,cloud_reg_addrs"},
+		// Workers have no configuration of their own. The new address that a worker's pod has each time slurmctld takes from
+		// the registration; since 24.05 it does so for CLOUD nodes without being told.
+		{"SlurmctldParameters", "enable_configless"},
 		{"AccountingStorageType", "accounting_storage/slurmdbd"},
 		{"AccountingStorageHost", inNamespace(accountingService)},
 		{"AccountingStoragePort", strconv.Itoa(slurmdbdPort)},
