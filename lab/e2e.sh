@@ -70,6 +70,9 @@ if [ -z "$names" ]; then
   exit 0
 fi
 
+# Up with this checkout, whatever the box ran before; on a box that is up already this is quick.
+../bin/box up
+
 log=$binary/log
 : >"$log"
 began=$SECONDS status=0

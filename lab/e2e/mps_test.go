@@ -51,10 +51,8 @@ func TestShares(t *testing.T) {
 func TestCardUsers(t *testing.T) {
 	r := begin(t, 10*time.Minute)
 	const partition = "--partition=gpu-rtx4070 --gres=mps:25"
-	trusted := `hosts: ["gpu-fast"], cpus: 8, memory: "32Gi", gpus: 1, sharing: mps: {share: 25, users: "trusted"}`
-	one := strings.Replace(trusted, `"trusted"`, `"one"`, 1)
 	s := r.clone()
-	s.edit(siteFile, trusted, one)
+	s.edit(`"gpu-rtx4070":`, `"trusted"`, `"one"`)
 	s.deliver("One user a card")
 
 	first := r.waitJob(r.submit(student, partition, shareScript), "RUNNING", workerStarts)
@@ -79,7 +77,7 @@ func TestCardUsers(t *testing.T) {
 	queue := r.mustAs(researcher, "squeue --noheader --format='%i %T %r' --jobs="+second)
 	t.Logf("the queue shows: %s", queue)
 
-	s.edit(siteFile, one, trusted)
+	s.edit(`"gpu-rtx4070":`, `"one"`, `"trusted"`)
 	s.deliver("Trusted users share a card")
 	if j := r.waitJob(second, "RUNNING", workerStarts); j.nodes != first.nodes {
 		t.Errorf("%s; want it beside the other user's job on %s", j, first.nodes)

@@ -22,7 +22,7 @@ func TestPush(t *testing.T) {
 		t.Fatalf("account vision has %s shares before the push, want the site's 2", got)
 	}
 	s := r.clone()
-	s.edit(siteFile, "vision: shares:   2", "vision: shares:   5")
+	s.edit("vision:", "2", "5")
 	t.Logf("git push to converged: %.1f s", s.deliver("Give vision the larger share").Seconds())
 	if got := shares(); got != "5" {
 		t.Errorf("account vision has %s shares after the push, want 5", got)
@@ -94,7 +94,7 @@ func TestResizePool(t *testing.T) {
 	}
 
 	s := r.clone()
-	s.edit(siteFile, "cpu: {max: 4,", "cpu: {max: 6,")
+	s.edit("cpu:", "max: 4", "max: 6")
 	s.deliver("Grow the pool")
 	mustRunOn("grown")
 	if nodes := r.nodeNames("cpu"); len(nodes) != 6 {
@@ -102,7 +102,7 @@ func TestResizePool(t *testing.T) {
 	}
 	r.waitJob(r.submit(researcher, "--partition=cpu --nodelist=slurm-worker-cpu-5", "hostname"), "COMPLETED", workerStarts)
 
-	s.edit(siteFile, "cpu: {max: 6,", "cpu: {max: 2,")
+	s.edit("cpu:", "max: 6", "max: 2")
 	s.deliver("Shrink the pool")
 	mustRunOn("shrunk")
 	if nodes := r.nodeNames("cpu"); len(nodes) != 2 {
@@ -126,14 +126,12 @@ func TestReconfigure(t *testing.T) {
 	r := begin(t, 8*time.Minute)
 	j := r.longJob(student, "--partition=cpu", 60)
 	started := r.slurmctldStart()
-	if got := r.configValue("KillWait"); !strings.HasPrefix(got, "30 ") {
-		t.Fatalf("KillWait is %q before the push, want the site's 30 sec", got)
-	}
+	before := r.configValue("UnkillableStepTimeout")
 	s := r.clone()
-	s.declare(`lab: slurm: killWait: "31s"`)
-	s.deliver("Wait a second longer before a kill")
-	if got := r.configValue("KillWait"); !strings.HasPrefix(got, "31 ") {
-		t.Errorf("KillWait is %q after the push, want 31 sec", got)
+	s.declare(`lab: slurm: extraLines: ["UnkillableStepTimeout=123"]`)
+	s.deliver("Wait longer for a step that cannot be killed")
+	if got := r.configValue("UnkillableStepTimeout"); !strings.HasPrefix(got, "123 ") {
+		t.Errorf("UnkillableStepTimeout is %q after the push, was %q before, want 123 sec", got, before)
 	}
 	r.mustBeUntouched(started)
 	r.mustComplete(j, 120*time.Second)

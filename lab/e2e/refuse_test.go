@@ -12,14 +12,13 @@ import (
 // A site that cannot work is refused before it is pushed, by berth vet and by the plain cue command, with the field.
 func TestVetRefuses(t *testing.T) {
 	r := begin(t, 5*time.Minute)
-	for _, wrong := range []struct{ name, old, replacement, field string }{
-		{"a share that does not divide 100", `"gpu-rtx3080": {max: 1, hosts: ["gpu-slow"], cpus: 6, memory: "16Gi", gpus: 1, sharing: mps: {share: 25,`,
-			`"gpu-rtx3080": {max: 1, hosts: ["gpu-slow"], cpus: 6, memory: "16Gi", gpus: 1, sharing: mps: {share: 30,`, "share"},
-		{"more workers at least than at most", "cpu: {max: 4,", "cpu: {min: 5, max: 4,", "min"},
-		{"cards that the host does not have", `memory: "32Gi", gpus: 1,`, `memory: "32Gi", gpus: 2,`, "gpu-rtx4070"},
-		{"a user in an account that is not there", `account: "vision"`, `account: "visoin"`, "account"},
-		{"an export that leaves the pods out", `"10.42.0.0/16"]`, `]`, "allowedCIDRs"},
-		{"a field that does not exist", "cpu: {max: 4,", "cpu: {maximum: 9, max: 4,", "maximum"},
+	for _, wrong := range []struct{ name, where, old, replacement, field string }{
+		{"a share that does not divide 100", `"gpu-rtx3080":`, "share: 25", "share: 30", "share"},
+		{"more workers at least than at most", "cpu:", "max: 4", "min: 5, max: 4", "min"},
+		{"cards that the host does not have", `"gpu-rtx4070":`, "gpus: 1", "gpus: 2", "gpu-rtx4070"},
+		{"a user in an account that is not there", "student:", `"vision"`, `"visoin"`, "account"},
+		{"an export that leaves the pods out", "allowedCIDRs:", `, "10.42.0.0/16"`, "", "allowedCIDRs"},
+		{"a field that does not exist", "cpu:", "max: 4", "maximum: 9, max: 4", "maximum"},
 	} {
 		t.Run(wrong.name, func(t *testing.T) {
 			r := &run{T: t, ctx: r.ctx, box: r.box}
@@ -27,7 +26,7 @@ func TestVetRefuses(t *testing.T) {
 			if out, err := s.command("berth", "vet"); err != nil {
 				t.Fatalf("the site as it is does not pass: %s", out)
 			}
-			s.edit(siteFile, wrong.old, wrong.replacement)
+			s.edit(wrong.where, wrong.old, wrong.replacement)
 			for _, vet := range [][]string{{"berth", "vet"}, {"cue", "vet", "-c", "./clusters"}} {
 				out, err := s.command(vet...)
 				if err == nil {

@@ -65,18 +65,26 @@ func (s *site) must(argv ...string) string {
 	return strings.TrimSpace(out)
 }
 
-// edit replaces the one occurrence of old in a file of the clone.
-func (s *site) edit(file, old, replacement string) {
+// edit replaces the one occurrence of old with replacement, in the one line of the site's file that begins with where
+// (blanks aside).
+func (s *site) edit(where, old, replacement string) {
 	s.r.Helper()
-	path := filepath.Join(s.dir, file)
+	path := filepath.Join(s.dir, siteFile)
 	text, err := os.ReadFile(path)
 	if err != nil {
 		s.r.Fatal(err)
 	}
-	if n := strings.Count(string(text), old); n != 1 {
-		s.r.Fatalf("%s holds %q %d times, want once:\n%s", file, old, n, text)
+	lines, edited := strings.Split(string(text), "\n"), 0
+	for i, line := range lines {
+		if strings.HasPrefix(strings.TrimSpace(line), where) && strings.Count(line, old) == 1 {
+			lines[i] = strings.Replace(line, old, replacement, 1)
+			edited++
+		}
 	}
-	if err := os.WriteFile(path, []byte(strings.Replace(string(text), old, replacement, 1)), 0o644); err != nil {
+	if edited != 1 {
+		s.r.Fatalf("%s: %d lines begin with %q and hold %q once, want one:\n%s", siteFile, edited, where, old, text)
+	}
+	if err := os.WriteFile(path, []byte(strings.Join(lines, "\n")), 0o644); err != nil {
 		s.r.Fatal(err)
 	}
 }
