@@ -32,6 +32,8 @@ type Node struct {
 	Version uint64
 	Up      bool
 	Drained bool
+
+	origin, own uint64 // the versions of both when CopyFrom last made this node equal another
 }
 
 // NewNode makes an empty, usable node.
@@ -55,6 +57,8 @@ type Demand struct {
 	Milli            int32 // of each card
 	CardMemMiB       int32 // on each card
 	Types            []string
+	// Avoid is a pool the job may not start in now, because of planned maintenance; "*" is all.
+	Avoid string
 }
 
 // Group is the number of cards a job holds, or 0 for a share of one: jobs of a group are clustered by GPU clustering.
@@ -75,7 +79,7 @@ func (n *Node) Accepts(d *Demand) bool {
 
 // Fits says that the node has room.
 func (n *Node) Fits(d *Demand) bool {
-	if !n.Usable() || n.CPULeft < d.CPUMilli || n.MemLeft < d.MemMiB {
+	if !n.Usable() || n.CPULeft < d.CPUMilli || n.MemLeft < d.MemMiB || d.Avoid != "" && (d.Avoid == "*" || d.Avoid == n.Pool) {
 		return false
 	}
 	if d.Cards == 0 {
@@ -155,6 +159,40 @@ func (n *Node) FreeCards() int {
 		}
 	}
 	return k
+}
+
+// Set says whether the node can be used.
+func (n *Node) Set(up, drained bool) {
+	if n.Up != up || n.Drained != drained {
+		n.Up, n.Drained = up, drained
+		n.Version++
+	}
+}
+
+// CopyFrom makes the node's resources those of another of the same shape.
+func (n *Node) CopyFrom(o *Node) {
+	if n.origin == o.Version && n.own == n.Version {
+		return
+	}
+	n.CPULeft, n.MemLeft, n.Up, n.Drained = o.CPULeft, o.MemLeft, o.Up, o.Drained
+	copy(n.CardLeft, o.CardLeft)
+	copy(n.CardMemLeft, o.CardMemLeft)
+	clear(n.holders)
+	for k, v := range o.holders {
+		n.holders[k] = v
+	}
+	n.Version++
+	n.origin, n.own = o.Version, n.Version
+}
+
+// Clear empties the node.
+func (n *Node) Clear() {
+	n.CPULeft, n.MemLeft = n.CPUMilli, n.MemMiB
+	for i := range n.CardLeft {
+		n.CardLeft[i], n.CardMemLeft[i] = WholeCard, n.CardMemMiB
+	}
+	clear(n.holders)
+	n.Version++
 }
 
 // Idle says that nobody holds anything of the node.

@@ -68,6 +68,9 @@ func (c *Chooser) Best(d *cluster.Demand) (int, bool) {
 func (c *Chooser) column(d *cluster.Demand) *column {
 	var buf [64]byte
 	b := fmt.Appendf(buf[:0], "%d/%d/%d/%d/%d", d.CPUMilli, d.MemMiB, d.Cards, d.Milli, d.CardMemMiB)
+	if d.Avoid != "" {
+		b = append(append(b, '!'), d.Avoid...)
+	}
 	if len(d.Types) > 0 {
 		b = append(b, '/')
 		b = append(b, strings.Join(d.Types, "|")...)
