@@ -71,7 +71,7 @@ if [ -z "$names" ]; then
 fi
 
 # Up with this checkout, whatever the box ran before; on a box that is up already this is quick.
-../bin/box up
+../bin/box up --until=site
 
 log=$binary/log
 : >"$log"

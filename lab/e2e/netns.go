@@ -25,6 +25,9 @@ type place struct {
 	netns, address string
 }
 
+// The main thread stays at home: Go cannot end it, and /proc/self is its view of the world.
+func init() { runtime.LockOSThread() }
+
 // placeOf finds a pod's network namespace through the control group of its processes.
 func (r *run) placeOf(name string, p pod) place {
 	r.Helper()
