@@ -37,17 +37,24 @@ func loadChart(t testing.TB) *chart.Chart {
 	return loaded
 }
 
+// capabilities are those of the Kubernetes release that the lab runs.
+func capabilities() *chartutil.Capabilities {
+	of := *chartutil.DefaultCapabilities
+	of.KubeVersion = chartutil.KubeVersion{Version: "v1.34.0", Major: "1", Minor: "34"}
+	return &of
+}
+
 // render returns the chart's text with values laid over its defaults, in the order of the templates' names.
 func render(t testing.TB, values map[string]any) (string, error) {
 	t.Helper()
 	loaded := loadChart(t)
 	options := chartutil.ReleaseOptions{Name: "slurm", Namespace: "slurm", Revision: 1, IsInstall: true}
 	// ToRenderValues checks values.schema.json too.
-	rendered, err := chartutil.ToRenderValues(loaded, values, options, chartutil.DefaultCapabilities)
+	rendered, err := chartutil.ToRenderValues(loaded, values, options, capabilities())
 	if err != nil {
 		return "", err
 	}
-	texts, err := engine.Engine{Strict: true}.Render(loaded, rendered)
+	texts, err := engine.Render(loaded, rendered)
 	if err != nil {
 		return "", err
 	}

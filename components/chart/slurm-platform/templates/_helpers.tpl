@@ -16,7 +16,7 @@ app.kubernetes.io/component: {{ . }}
 {{- define "slurm-platform.image" -}}
 {{- $images := (index . 0).Values.images -}}
 {{- $name := index . 1 -}}
-{{- with index $images.digests $name -}}
+{{- with index ($images.digests | default dict) $name -}}
 {{ $images.registry }}/{{ $name }}@{{ . }}
 {{- else -}}
 {{ $images.registry }}/{{ $name }}:{{ required "images.tag is empty and images.digests has not all images" $images.tag }}
@@ -56,11 +56,11 @@ imagePullSecrets:
 
 {{/* Placement of a component; call with its values. */}}
 {{- define "slurm-platform.placement" -}}
-{{- with .nodeSelector }}
+{{- with get . "nodeSelector" }}
 nodeSelector:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with .tolerations }}
+{{- with get . "tolerations" }}
 tolerations:
   {{- toYaml . | nindent 2 }}
 {{- end }}
@@ -98,6 +98,9 @@ script if it has one and the files do not. JSON.
 {{- end -}}
 {{- $files := deepCopy .Values.slurm.config.files -}}
 {{- $conf := required "slurm.config.files must hold slurm.conf" (index $files "slurm.conf") -}}
+{{- range regexFindAll "(?im)^[ \t]*(PriorityType|SchedulerType|JobSubmitPlugins)[ \t]*=" $conf -1 -}}
+{{- fail (printf "slurm.config.files: slurm.conf sets %s itself; the profile %q does (slurm.profile), and Slurm would take whichever comes last" (trimSuffix "=" .) $profile) -}}
+{{- end -}}
 {{- $_ := set $files "slurm.conf" (printf "%s\n\n%s" (trimSuffix "\n" $conf) $lines) -}}
 {{- with .Files.Get (printf "files/profiles/%s.lua" $profile) -}}
 {{- if not (hasKey $files "job_submit.lua") -}}
@@ -184,7 +187,6 @@ DbdHost=slurm-accounting
 DbdPort=6819
 SlurmUser=slurm
 PidFile=/run/slurmdbd/slurmdbd.pid
-LogFile=/dev/null
 DebugLevel=info
 StorageType=accounting_storage/mysql
 StorageHost={{ include "slurm-platform.host" (list . "slurm-database") }}
@@ -207,15 +209,14 @@ Purge{{ $what | title }}After={{ $age }}
 innodb_buffer_pool_size = {{ .Values.database.bufferPoolSize }}
 innodb_log_file_size = {{ .Values.database.logFileSize }}
 innodb_lock_wait_timeout = 900
-innodb_file_per_table = ON
 max_allowed_packet = 64M
 # slurmdbd's statements name no time zone and store seconds.
 character_set_server = utf8mb4
 collation_server = utf8mb4_general_ci
-# Only slurmdbd connects: no names are looked up, and no file is read or written by SQL.
+# Only slurmdbd connects: no names are looked up, and SQL reads and writes no file outside the scratch directory.
 skip_name_resolve = ON
 local_infile = OFF
-secure_file_priv = /nonexistent
+secure_file_priv = /tmp
 bind_address = *
 port = 3306
 tmpdir = /tmp

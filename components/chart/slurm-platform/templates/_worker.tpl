@@ -2,17 +2,17 @@
 {{- define "slurm-platform.workerSpec" -}}
 {{- $root := index . 0 -}}
 {{- $pool := index . 1 -}}
-{{- $gpus := $pool.gpus | default 0 | int -}}
+{{- $gpus := get $pool "gpus" | default 0 | int -}}
 {{- include "slurm-platform.podSpec" $root }}
 # slurmd's end is the worker's end: one that restarted in place would be a node that lost its jobs without anybody knowing.
 restartPolicy: Never
 subdomain: slurm-workers
 terminationGracePeriodSeconds: {{ $pool.drainSeconds }}
-{{- with $pool.runtimeClassName }}
+{{- with get $pool "runtimeClassName" }}
 runtimeClassName: {{ . }}
 {{- end }}
 {{- include "slurm-platform.placement" $pool }}
-{{- with $pool.hosts }}
+{{- with get $pool "hosts" }}
 affinity:
   nodeAffinity:
     requiredDuringSchedulingIgnoredDuringExecution:
@@ -29,7 +29,7 @@ securityContext:
     type: RuntimeDefault
 containers:
   - name: slurmd
-    image: {{ $pool.image | default (include "slurm-platform.image" (list $root "slurm-worker")) }}
+    image: {{ get $pool "image" | default (include "slurm-platform.image" (list $root "slurm-worker")) }}
     imagePullPolicy: {{ $root.Values.images.pullPolicy }}
     env:
       - {name: TZ, value: {{ $root.Values.timeZone | quote }}}
@@ -39,7 +39,7 @@ containers:
       # What NVIDIA's container toolkit puts into the pod: the driver's libraries and its tools, MPS's among them.
       - {name: NVIDIA_DRIVER_CAPABILITIES, value: "compute,utility"}
       {{- end }}
-      {{- range $name, $value := $pool.env }}
+      {{- range $name, $value := get $pool "env" | default dict }}
       - {name: {{ $name }}, value: {{ $value | quote }}}
       {{- end }}
     ports:
@@ -56,7 +56,6 @@ containers:
           - SETUID # become the job's user
           - SETGID # and take the user's groups
           - KILL # signal the job's processes
-          - DAC_OVERRIDE # write into directories that are the user's alone
     lifecycle:
       preStop:
         exec:
@@ -104,14 +103,14 @@ volumes:
 {{/* Resources of a worker; call with the pool. GPUs are whole ones: Slurm alone divides them. */}}
 {{- define "slurm-platform.workerResources" -}}
 {{- $size := dict "cpu" (.cpus | toString) "memory" .memory -}}
-{{- $requests := .requests | default $size | deepCopy -}}
+{{- $requests := get . "requests" | default $size | deepCopy -}}
 {{- $limits := dict -}}
-{{- if or .limits (not .requests) -}}
-{{- $limits = .limits | default $size | deepCopy -}}
+{{- if or (get . "limits") (not (get . "requests")) -}}
+{{- $limits = get . "limits" | default $size | deepCopy -}}
 {{- end -}}
-{{- with .gpus | default 0 | int -}}
-{{- $_ := set $requests ($.gpuResource | default "nvidia.com/gpu") (toString .) -}}
-{{- $_ := set $limits ($.gpuResource | default "nvidia.com/gpu") (toString .) -}}
+{{- with get . "gpus" | default 0 | int -}}
+{{- $_ := set $requests (get $ "gpuResource" | default "nvidia.com/gpu") (toString .) -}}
+{{- $_ := set $limits (get $ "gpuResource" | default "nvidia.com/gpu") (toString .) -}}
 {{- end -}}
 requests:
   {{- toYaml $requests | nindent 2 }}
