@@ -71,7 +71,7 @@ func TestRevert(t *testing.T) {
 func TestResizePool(t *testing.T) {
 	r := begin(t, 10*time.Minute)
 	// Named, because a node that is up from before is preferred, and a shrunk pool keeps its first nodes.
-	j := r.longJob(student, "--partition=cpu --nodelist=slurm-worker-cpu-0", 150)
+	j := r.runningJob(student, "--partition=cpu --nodelist=slurm-worker-cpu-0")
 	started := r.slurmctldStart()
 	podOf := func() string {
 		t.Helper()
@@ -117,14 +117,14 @@ func TestResizePool(t *testing.T) {
 		}
 		return true, ""
 	})
-	r.mustComplete(j, 180*time.Second)
+	r.mustComplete(j)
 }
 
 // A change that Slurm can take while it runs is taken by a reconfigure: the new value holds, the old slurmctld serves, and
 // the job that ran meanwhile ends well.
 func TestReconfigure(t *testing.T) {
 	r := begin(t, 8*time.Minute)
-	j := r.longJob(student, "--partition=cpu", 60)
+	j := r.runningJob(student, "--partition=cpu")
 	started := r.slurmctldStart()
 	before := r.configValue("UnkillableStepTimeout")
 	s := r.clone()
@@ -134,5 +134,5 @@ func TestReconfigure(t *testing.T) {
 		t.Errorf("UnkillableStepTimeout is %q after the push, was %q before, want 123 sec", got, before)
 	}
 	r.mustBeUntouched(started)
-	r.mustComplete(j, 120*time.Second)
+	r.mustComplete(j)
 }

@@ -173,7 +173,7 @@ func (r *run) restore() {
 		if _, err := r.inController("scancel " + strings.Join(r.submitted, " ")); err != nil {
 			r.Errorf("cancel the test's jobs: %v", err)
 		}
-		if out, err := r.inLogin("rm -f " + outputDir + "/e2e-*.out"); err != nil {
+		if out, err := r.inLogin("rm -f " + outputDir + "/e2e-*"); err != nil {
 			r.Errorf("remove the jobs' output: %v: %s", err, out)
 		}
 	}

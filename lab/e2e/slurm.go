@@ -153,19 +153,26 @@ func (r *run) outputOrWhy(id string) string {
 	return out
 }
 
-// longJob submits a one-CPU job that runs for some seconds, and waits until it runs.
-func (r *run) longJob(user, options string, seconds int) job {
+// runningJob submits a job that runs until mustComplete lets it end, and waits until it runs.
+func (r *run) runningJob(user, options string) job {
 	r.Helper()
-	id := r.submit(user, options, fmt.Sprintf("echo began $(hostname)\nsleep %d\necho ended", seconds))
+	id := r.submit(user, options, `echo began
+for second in $(seq 1800); do
+  if [ -e `+outputDir+`/e2e-$SLURM_JOB_ID.end ]; then break; fi
+  sleep 1
+done
+echo ended`)
 	return r.waitJob(id, "RUNNING", workerStarts)
 }
 
-// mustComplete waits for the end of a job made by longJob: COMPLETED, and run once from its first line to its last.
-func (r *run) mustComplete(j job, bound time.Duration) {
+// mustComplete lets a job of runningJob end, and waits for that: COMPLETED, and run once from its first line to its last.
+func (r *run) mustComplete(j job) {
 	r.Helper()
-	r.waitJob(j.id, "COMPLETED", bound)
-	out := r.output(j.id)
-	if strings.Count(out, "began") != 1 || strings.Count(out, "ended") != 1 {
+	if out, err := r.inLogin("touch " + outputDir + "/e2e-" + j.id + ".end"); err != nil {
+		r.Fatalf("%v: %s", err, out)
+	}
+	r.waitJob(j.id, "COMPLETED", 60*time.Second)
+	if out := r.output(j.id); out != "began\nended" {
 		r.Errorf("job %s did not run exactly once; its output:\n%s", j.id, out)
 	}
 }
