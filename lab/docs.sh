@@ -4,9 +4,10 @@
 #   lab/docs.sh [FILE...]       default: README.md and docs/*.md
 #
 # Every block that begins with ```console is run, the blocks of one document in order and in one shell that starts in the
-# root of the checkout with the box's environment. In a block, lines that begin with "$ " are commands, "> " continues the
-# line before, and anything else is what they print, which is for the reader. A command that fails fails the document.
-# A block after the line <!-- not run: REASON --> is left out, with its reason.
+# root of the checkout with the box's environment. If lines of a block begin with "$ ", those are its commands, "> "
+# continues the line before, and anything else is what they print, which is for the reader; otherwise all of the block is
+# commands. A command that fails fails the document. A block after the line <!-- not run: REASON --> is left out, with its
+# reason.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -21,30 +22,38 @@ status=0
 script() {
   awk -v file="$1" '
     function quote(s) { gsub(/\047/, "\047\\\047\047", s); return "\047" s "\047" }
-    function flush_command() { if (command != "") print "step " quote(place) " " quote(shown) "\n" command; command = "" }
+    function step(line, command) { if (command != "") print "step " quote(file ":" line) " " quote(command) "\n" command }
+    function prompts(n,   i, command, line, first) {
+      for (i = 1; i <= n; i++) {
+        line = block[i]
+        if (line ~ /^[$] /) { step(first, command); command = substr(line, 3); first = start + i }
+        else if (line ~ /^> ?/ && command != "") { sub(/^> ?/, "", line); command = command "\n" line }
+        else { step(first, command); command = "" }
+      }
+      step(first, command)
+    }
+    function all(n,   i, command) {
+      for (i = 1; i <= n; i++) command = command (i > 1 ? "\n" : "") block[i]
+      step(start + 1, command)
+    }
     /^[ \t]*<!-- not run: .* -->[ \t]*$/ { reason = $0; sub(/.*not run: /, "", reason); sub(/ -->.*/, "", reason); next }
-    /^[ \t]*```console[ \t]*$/ && !inside {
-      inside = 1; blocks++
-      if (reason != "") { print "left_out " quote(file ":" NR) " " quote(reason); inside = 2 }
-      next
+    /^[ \t]*```console[ \t]*$/ && !inside { inside = 1; start = NR; n = prompted = 0; indent = match($0, /`/) - 1; next }
+    /^[ \t]*```[ \t]*$/ && inside {
+      if (reason != "") print "left_out " quote(file ":" start) " " quote(reason)
+      else if (prompted) prompts(n)
+      else all(n)
+      inside = 0; reason = ""; next
     }
-    /^[ \t]*```[ \t]*$/ && inside { if (inside == 1) flush_command(); inside = 0; reason = ""; next }
-    inside == 1 {
-      line = $0; sub(/^[ \t]+/, "", line)
-      if (line ~ /^[$] /) { flush_command(); command = substr(line, 3); shown = command; place = file ":" NR }
-      else if (line ~ /^> ?/ && command != "") { sub(/^> ?/, "", line); command = command "\n" line }
-      else flush_command()
-      next
-    }
-    !inside && NF { reason = "" }
-    END { if (inside) { print "echo " quote(file ": a block is not closed") " >&2; exit 1" } }' "$1"
+    inside { block[++n] = substr($0, indent + 1); if (block[n] ~ /^[$] /) prompted = 1; next }
+    NF { reason = "" }
+    END { if (inside) print "echo " quote(file ":" start ": the block is not closed") " >&2; exit 1" }' "$1"
 }
 
 for file in "$@"; do
   {
     cat <<'HEAD'
 set -euo pipefail
-step() { now=$1; echo "$1: $2"; }
+step() { now=$1; printf '%s: %s\n' "$1" "$2"; }
 left_out() { echo "$1: not run: $2"; }
 trap 'status=$?; [ $status = 0 ] || echo "${now:-}: failed with $status" >&2' EXIT
 if [ -x bin/box ] && environment=$(bin/box env 2>/dev/null); then eval "$environment"; fi
