@@ -92,7 +92,7 @@ func TestPodSecurity(t *testing.T) {
 	level := map[string]api.Level{"slurm": api.LevelRestricted, "slurm-workers": api.LevelBaseline}
 	capabilities := map[string]string{
 		"sshd":   "SETUID SETGID SYS_CHROOT CHOWN FOWNER AUDIT_WRITE",
-		"slurmd": "CHOWN SETUID SETGID KILL",
+		"slurmd": "CHOWN SETUID SETGID KILL FOWNER",
 	}
 	tokens := map[string]bool{"guard": true, "autoscaler": true}
 	for key, object := range objects(t, full()) {

@@ -56,6 +56,7 @@ containers:
           - SETUID # become the job's user
           - SETGID # and take the user's groups
           - KILL # signal the job's processes
+          - FOWNER # sbcast gives a copied file its mode once it is the user's
     lifecycle:
       preStop:
         exec:
