@@ -1,18 +1,66 @@
 package compile
 
 import (
-	"sort"
-
 	"github.com/berth-hpc/berth/renderer/site"
 )
 
-// pendingFields are the fields of a site that no layer renders yet, each with the reason. A field is either here or changes
-// the rendered tree; a test holds the two apart.
-var pendingFields = map[string]string{}
+// pendingField is a field, or a whole part, of a site that no layer renders yet.
+type pendingField struct {
+	pattern string // path with * for names; everything below it counts
+	why     string
+	set     func(*site.Site) bool // whether the site asks for something by it
+}
 
-// pending names those of the fields above that this site sets, and those that its choices leave without effect.
+// pendingFields are all such fields. A field of a site changes the rendered tree, or it is here, or it is in describingFields:
+// a test walks the site's type and holds this to be so.
+func pendingFields() []pendingField {
+	return []pendingField{
+		{"hosts.*.rack", "no topology file is made from racks yet", func(s *site.Site) bool {
+			return anyOf(s.Hosts, func(h site.Host) bool { return h.Rack != "" })
+		}},
+		{"reservations", "reservations are not brought into Slurm yet; make them with scontrol", func(s *site.Site) bool { return len(s.Reserved) > 0 }},
+		{"modules", "no module environment is mounted yet", func(s *site.Site) bool { return s.Modules.Enabled }},
+		{"monitoring", "Prometheus is an upstream chart, and delivery mode manifests uses none", func(s *site.Site) bool {
+			return s.Monitoring.Enabled && s.Delivery.Mode == "manifests"
+		}},
+		{"monitoring.receivers.*.email", "mail needs a relay, and the site has no field for it; use a webhook", func(s *site.Site) bool {
+			return s.Monitoring.Enabled && anyOf(s.Monitoring.Receivers, func(r site.Alert) bool { return r.Email != "" })
+		}},
+		{"monitoring.otel", "nothing exports to OpenTelemetry yet", func(s *site.Site) bool { return s.Monitoring.OTel != "" }},
+		{"advisor", "the advisor has no part that runs in a cluster yet", func(s *site.Site) bool { return s.Advisor.Mode != "off" }},
+		{"placement", "the placement controller has no part that runs in a cluster yet", func(s *site.Site) bool { return s.Placement.Mode != "off" }},
+		{"acknowledge", "no migration asks for it yet", func(s *site.Site) bool { return len(s.Acknowledge) > 0 }},
+	}
+}
+
+// describingFields say what is there, for the schema's rules or for another command; they are not meant to render anything.
+var describingFields = map[string]string{
+	"variantOf":                "names the site that a box was derived from",
+	"hosts.*.address":          "checked against the LAN and other hosts",
+	"hosts.*.cpus":             "bounds what pools may ask of a host",
+	"hosts.*.memory":           "bounds what pools may ask of a host",
+	"hosts.*.gpus":             "gives pools their model and speed, and bounds their cards",
+	"pools.*.gpuMemory":        "derived from the hosts, for share limits",
+	"storage.nfs.allowedCIDRs": "checked to cover the LAN and the pods",
+	"secrets.recipients":       "whom berth secrets init seals for",
+}
+
+// pending names the fields that this site sets and that render nothing yet.
 func pending(s *site.Site) []Omission {
 	var out []Omission
-	sort.Slice(out, func(i, j int) bool { return out[i].What < out[j].What })
+	for _, field := range pendingFields() {
+		if field.set(s) {
+			out = append(out, Omission{What: field.pattern, Why: field.why})
+		}
+	}
 	return out
+}
+
+func anyOf[V any](m map[string]V, holds func(V) bool) bool {
+	for _, v := range m {
+		if holds(v) {
+			return true
+		}
+	}
+	return false
 }

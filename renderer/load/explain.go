@@ -10,7 +10,6 @@ import (
 
 	"cuelang.org/go/cue"
 	"cuelang.org/go/cue/ast"
-	"cuelang.org/go/cue/cuecontext"
 	"cuelang.org/go/cue/errors"
 	"cuelang.org/go/cue/token"
 )
@@ -34,20 +33,18 @@ const (
 
 // explain evaluates the sites again and again, each time without the mistakes found before, and finds for each the place in
 // the user's files. Later passes only add mistakes of single fields: a rule between fields would see what is missing by now.
-func explain(dir string, names []string) (Problems, error) {
-	x := &explainer{dir: dir, names: names, removed: make(map[string]bool)}
+func explain(v *view, dir string, names []string) (Problems, error) {
+	x := &explainer{removed: make(map[string]bool)}
 	for pass := range passes {
-		more, err := x.pass(pass == 0)
-		if err != nil {
-			return nil, err
-		}
-		if !more {
+		if !x.pass(v, pass == 0) {
 			break
 		}
+		var err error
+		if v, err = newView(dir, names, x.cuts); err != nil {
+			return nil, err
+		}
 	}
-	if err := x.missing(); err != nil {
-		return nil, err
-	}
+	x.missing(v)
 	if len(x.problems) == 0 {
 		return nil, fmt.Errorf("%s: CUE refuses the sites and gives no reason; `cue vet -c %s` may say more", dir, dir)
 	}
@@ -55,64 +52,13 @@ func explain(dir string, names []string) (Problems, error) {
 }
 
 type explainer struct {
-	dir      string
-	names    []string
 	cuts     []cut
 	removed  map[string]bool // paths of what was taken out, or was probably meant by what was
 	problems Problems
 }
 
-// cut is a declaration that was taken out, by where it stands: each pass parses the files afresh.
-type cut struct {
-	file   string
-	offset int
-	path   string
-}
-
-// view is one evaluation with the cuts made.
-type view struct {
-	index  *index
-	schema cue.Value // #Site; may not exist
-	sites  []evaluated
-	root   string // directory of the user's files
-}
-
-func (x *explainer) view() (*view, error) {
-	instance, err := read(x.dir)
-	if err != nil {
-		return nil, err
-	}
-	v := &view{root: instance.Dir}
-	all := newIndex(instance.Files)
-	for _, c := range x.cuts {
-		for _, e := range all.byPath[c.path] {
-			if p := e.label.Position(); p.Filename == c.file && p.Offset == c.offset {
-				e.remove()
-			}
-		}
-	}
-	v.index = newIndex(instance.Files)
-	ctx := cuecontext.New()
-	root := ctx.BuildInstance(instance)
-	sites, err := sitesOf(root)
-	if err != nil {
-		return nil, problemsOf(x.dir, err)
-	}
-	for _, s := range sites {
-		if len(x.names) == 0 || slices.Contains(x.names, s.name) {
-			v.sites = append(v.sites, s)
-		}
-	}
-	v.schema = schemaOf(ctx, instance)
-	return v, nil
-}
-
 // pass collects the errors that one evaluation shows and cuts out what is to blame. It reports whether there may be more.
-func (x *explainer) pass(first bool) (bool, error) {
-	v, err := x.view()
-	if err != nil {
-		return false, err
-	}
+func (x *explainer) pass(v *view, first bool) bool {
 	more := false
 	for _, s := range v.sites {
 		for _, group := range groups(s.value.Validate(cue.Attributes(true), cue.Definitions(true), cue.Hidden(true))) {
@@ -135,15 +81,11 @@ func (x *explainer) pass(first bool) (bool, error) {
 			}
 		}
 	}
-	return more, nil
+	return more
 }
 
 // missing adds the required fields that the user left out; CUE tells of them only when nothing else is wrong.
-func (x *explainer) missing() error {
-	v, err := x.view()
-	if err != nil {
-		return err
-	}
+func (x *explainer) missing(v *view) {
 	var incomplete Problems
 	for _, s := range v.sites {
 		for _, group := range groups(s.value.Validate(vetOptions...)) {
@@ -163,7 +105,6 @@ func (x *explainer) missing() error {
 	if len(x.problems) == 0 {
 		x.problems = incomplete
 	}
-	return nil
 }
 
 // isRemoved reports whether the path or a part that holds it was taken out.
@@ -308,10 +249,10 @@ func (v *view) word(p *Problem, g group) (meant []string) {
 	switch {
 	case g.format == notAllowed:
 		p.Message = fmt.Sprintf("there is no field %q here", name)
-		p.Mend, meant = suggestField(v.schema, g.path)
+		p.Mend, meant = suggestField(v.schema(), g.path)
 	case g.format == required:
 		p.Message = fmt.Sprintf("%q is missing", name)
-		p.Mend = describeField(v.schema, g.path)
+		p.Mend = describeField(v.schema(), g.path)
 	case strings.HasPrefix(g.format, "conflicting values") && len(g.args) >= 2 && isOwnConflict(g.all[0]):
 		p.Message = fmt.Sprintf("is set twice, to %v and to %v", g.args[0], g.args[1])
 	case strings.HasPrefix(g.format, "conflicting values") && len(g.args) == 4:

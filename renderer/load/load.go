@@ -17,7 +17,6 @@ import (
 
 	"cuelang.org/go/cue"
 	"cuelang.org/go/cue/build"
-	"cuelang.org/go/cue/cuecontext"
 	"cuelang.org/go/cue/errors"
 	"cuelang.org/go/cue/load"
 
@@ -54,23 +53,12 @@ func Load(dir string, names ...string) ([]*site.Site, error) {
 }
 
 func loadAll(dir string, names []string) ([]*site.Site, error) {
-	sites, err := evaluate(dir, names)
+	sites, problems, err := inspect(dir, names)
 	if err != nil {
 		return nil, err
 	}
-	var problems Problems
-	for _, s := range sites {
-		if s.err != nil {
-			problems, err = explain(dir, names)
-			if err != nil {
-				return nil, err
-			}
-			break
-		}
-	}
-	problems = append(problems, misnamed(dir, sites)...)
 	if len(problems) > 0 {
-		return nil, problems.normalize()
+		return nil, problems
 	}
 	var out []*site.Site
 	for _, s := range sites {
@@ -84,6 +72,31 @@ func loadAll(dir string, names []string) ([]*site.Site, error) {
 	return out, nil
 }
 
+// inspect evaluates the named sites, or all, and explains what `cue vet -c` has against them.
+func inspect(dir string, names []string) ([]evaluated, Problems, error) {
+	v, err := newView(dir, names, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(v.sites) == 0 {
+		return nil, nil, fmt.Errorf("%s: holds no site; write `lab: site.#Site & {…}` in a file of package clusters", dir)
+	}
+	var problems Problems
+	wrong := false
+	for i := range v.sites {
+		s := &v.sites[i]
+		s.err = s.value.Validate(vetOptions...)
+		wrong = wrong || s.err != nil
+	}
+	if wrong {
+		if problems, err = explain(v, dir, names); err != nil {
+			return nil, nil, err
+		}
+	}
+	problems = append(problems, misnamed(dir, v.sites)...)
+	return v.sites, problems.normalize(), nil
+}
+
 // evaluated is one site of the package, with what `cue vet -c` has against it.
 type evaluated struct {
 	name  string
@@ -93,38 +106,6 @@ type evaluated struct {
 
 // vetOptions are those of `cue vet -c`.
 var vetOptions = []cue.Option{cue.Attributes(true), cue.Definitions(true), cue.Hidden(true), cue.Concrete(true)}
-
-// evaluate reads the package and validates the named sites, or all.
-func evaluate(dir string, names []string) ([]evaluated, error) {
-	instance, err := read(dir)
-	if err != nil {
-		return nil, err
-	}
-	root := cuecontext.New().BuildInstance(instance)
-	sites, err := sitesOf(root)
-	if err != nil {
-		return nil, problemsOf(dir, err)
-	}
-	var known []string
-	for _, s := range sites {
-		known = append(known, s.name)
-	}
-	for _, n := range names {
-		if !slices.Contains(known, n) {
-			return nil, fmt.Errorf("%s: there is no site %q%s (known: %s)", dir, n, didYouMean(n, known), strings.Join(known, ", "))
-		}
-	}
-	if len(sites) == 0 {
-		return nil, fmt.Errorf("%s: holds no site; write `lab: site.#Site & {…}` in a file of package clusters", dir)
-	}
-	if len(names) > 0 {
-		sites = slices.DeleteFunc(sites, func(s evaluated) bool { return !slices.Contains(names, s.name) })
-	}
-	for i := range sites {
-		sites[i].err = sites[i].value.Validate(vetOptions...)
-	}
-	return sites, nil
-}
 
 // sitesOf lists the package's regular fields in the order of their names. An error means that CUE could not even say which
 // fields there are.

@@ -317,8 +317,10 @@ type Alert struct {
 
 // Advisor is the learned advisor's mode and bounds.
 type Advisor struct {
-	Mode       string     `json:"mode"` // off, shadow, live
-	Checkpoint string     `json:"checkpoint,omitempty"`
+	Mode       string `json:"mode"` // off, shadow, live
+	Checkpoint string `json:"checkpoint,omitempty"`
+	// Topology is what the advisor sees, derived by the schema: <model>:<workers>x<cards of one> per GPU pool, fastest first.
+	Topology   string     `json:"topology"`
 	Guardrails Guardrails `json:"guardrails"`
 	Evidence   *Evidence  `json:"evidence,omitempty"`
 }

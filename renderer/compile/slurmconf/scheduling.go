@@ -11,8 +11,7 @@ import (
 // preemptTypes are the site's words and Slurm's.
 var preemptTypes = map[string]string{"none": "preempt/none", "qos": "preempt/qos", "partition": "preempt/partition_prio"}
 
-// scheduling is how jobs are placed. SchedulerType and PriorityType are the profile's, which the chart appends, except that
-// a site which switches backfill off says so here.
+// scheduling is how jobs are placed. SchedulerType and PriorityType are the profile's, which the chart appends.
 func scheduling(s *site.Site) (section, error) {
 	memory, err := Mebibytes(s.Slurm.DefMemPerCPU)
 	if err != nil {
@@ -45,7 +44,8 @@ func schedulerParameters(b site.Backfill) ([]string, error) {
 	// The default depth of 100 holds large arrays back while nodes are free.
 	options := []string{"default_queue_depth=1000"}
 	if !b.Enabled {
-		return options, nil
+		// The profile names sched/backfill; an interval of -1 keeps its loop from running, and leaves the main one.
+		return append(options, "bf_interval=-1"), nil
 	}
 	var times [3]Time
 	for i, field := range []struct{ name, value string }{

@@ -1,0 +1,67 @@
+package load
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"cuelang.org/go/cue"
+	"cuelang.org/go/cue/build"
+	"cuelang.org/go/cue/cuecontext"
+)
+
+// view is one evaluation of the package.
+type view struct {
+	index    *index
+	sites    []evaluated // the wanted ones, in the order of their names
+	context  *cue.Context
+	instance *build.Instance
+}
+
+// cut is a declaration that is taken out before evaluation, by where it stands: each view parses the files afresh.
+type cut struct {
+	file   string
+	offset int
+	path   string
+}
+
+// newView reads the package, makes the cuts and evaluates the named sites, or all.
+func newView(dir string, names []string, cuts []cut) (*view, error) {
+	instance, err := read(dir)
+	if err != nil {
+		return nil, err
+	}
+	v := &view{context: cuecontext.New(), instance: instance, index: newIndex(instance.Files)}
+	if len(cuts) > 0 {
+		for _, c := range cuts {
+			for _, e := range v.index.byPath[c.path] {
+				if p := e.label.Position(); p.Filename == c.file && p.Offset == c.offset {
+					e.remove()
+				}
+			}
+		}
+		v.index = newIndex(instance.Files)
+	}
+	all, err := sitesOf(v.context.BuildInstance(instance))
+	if err != nil {
+		return nil, problemsOf(dir, err)
+	}
+	var known []string
+	for _, s := range all {
+		known = append(known, s.name)
+	}
+	for _, n := range names {
+		if !slices.Contains(known, n) {
+			return nil, fmt.Errorf("%s: there is no site %q%s (known: %s)", dir, n, didYouMean(n, known), strings.Join(known, ", "))
+		}
+	}
+	for _, s := range all {
+		if len(names) == 0 || slices.Contains(names, s.name) {
+			v.sites = append(v.sites, s)
+		}
+	}
+	return v, nil
+}
+
+// schema is #Site as the package imports it; it does not exist where nothing imports the schema.
+func (v *view) schema() cue.Value { return schemaOf(v.context, v.instance) }
