@@ -32,6 +32,7 @@ const (
 	apiPort     = "6443"
 	gitPort     = "9418"
 	domain      = "cluster.local"
+	podBridge   = "pods0"
 	// StorageDir is where the box's site keeps its volumes.
 	StorageDir = "/var/lib/berth-lab/storage"
 	// deviceDir holds the character devices that stand for cards.
@@ -162,7 +163,7 @@ func (b *Box) Kubectl(ctx context.Context, args ...string) (string, error) {
 
 // Apply applies manifests (YAML or JSON) server-side.
 func (b *Box) Apply(ctx context.Context, manifests string) error {
-	_, err := b.kubectl(ctx, manifests, "apply", "--server-side", "--force-conflicts", "--field-manager=berth-lab", "-f", "-")
+	_, err := b.kubectl(ctx, manifests, "apply", "--server-side", "--validate=false", "--force-conflicts", "--field-manager=berth-lab", "-f", "-")
 	return err
 }
 
@@ -229,17 +230,7 @@ func (b *Box) ProveEgress(ctx context.Context) error {
 func (b *Box) StopUnit(ctx context.Context, name string) error { return b.client.Stop(ctx, name) }
 
 // StartUnit starts a daemon of the box again.
-func (b *Box) StartUnit(ctx context.Context, name string) error {
-	units, err := b.units(ctx)
-	if err != nil {
-		return err
-	}
-	u, ok := units[name]
-	if !ok {
-		return fmt.Errorf("box: no unit named %q", name)
-	}
-	return b.client.Start(ctx, u)
-}
+func (b *Box) StartUnit(ctx context.Context, name string) error { return b.start(ctx, name) }
 
 // Poll calls done until it says so, fails, or the time is up; last tells what
 // was still missing then.

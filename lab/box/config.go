@@ -165,7 +165,7 @@ func (b *Box) writeNode() error {
 	network := object{
 		"cniVersion": "0.4.0", "name": "pods",
 		"plugins": list{object{
-			"type": "bridge", "bridge": "pods0", "isGateway": true, "hairpinMode": true,
+			"type": "bridge", "bridge": podBridge, "isGateway": true, "hairpinMode": true,
 			// No masquerading: nothing leaves, and policies see who calls.
 			"ipMasq": false,
 			"ipam": object{

@@ -147,7 +147,7 @@ func (b *Box) Leftovers(ctx context.Context) ([]string, error) {
 		return nil, err
 	}
 	for _, l := range links {
-		if name := filepath.Base(l); name == "node0" || name == "pods0" {
+		if name := filepath.Base(l); name == "node0" || name == podBridge {
 			left = append(left, "network device "+name)
 		}
 	}

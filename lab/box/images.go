@@ -133,7 +133,7 @@ func (b *Box) startContainerd(ctx context.Context) error {
 		return err
 	}
 	ready := func() error {
-		return Poll(ctx, 20*time.Second, "containerd", func(ctx context.Context) (bool, string, error) {
+		return Poll(ctx, time.Minute, "containerd", func(ctx context.Context) (bool, string, error) {
 			_, err := b.ctr(ctx, nil, "version")
 			return err == nil, fmt.Sprint(err), nil
 		})

@@ -79,7 +79,11 @@ func (b *Box) sealSecrets(ctx context.Context) error {
 	if err := b.Apply(ctx, string(secret)); err != nil {
 		return err
 	}
-	_, err = b.Berth(ctx, "secrets", "init", b.Site)
+	sealed, err := filepath.Glob(filepath.Join(b.Clone(), "clusters", b.Site, "secrets", "*.yaml"))
+	if err != nil || len(sealed) > 0 {
+		return err // made by an earlier Up; new ones would lock the volumes' database out
+	}
+	_, err = b.Berth(ctx, "secrets", "init", b.Site, "--identity", b.AgeKeyFile())
 	return err
 }
 

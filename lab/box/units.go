@@ -2,18 +2,16 @@ package box
 
 import (
 	"context"
+	"fmt"
 	"strconv"
 
 	"github.com/berth-hpc/berth/lab/supervisor"
 )
 
-// units defines the box's daemons by name; the programs are built if need be.
-func (b *Box) units(ctx context.Context) (map[string]supervisor.Unit, error) {
+// nodeUnits defines the control plane and the node; the programs are built if
+// need be.
+func (b *Box) nodeUnits(ctx context.Context) ([]supervisor.Unit, error) {
 	hyperkube, err := b.builder.Hyperkube(ctx)
-	if err != nil {
-		return nil, err
-	}
-	flux, err := b.builder.Flux(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -26,9 +24,7 @@ func (b *Box) units(ctx context.Context) (map[string]supervisor.Unit, error) {
 	kube := func(component string, args ...string) []string {
 		return append([]string{hyperkube, component}, args...)
 	}
-	fluxEnv := append(daemonEnv(), "RUNTIME_NAMESPACE=flux-system", "KUBECONFIG="+conf("lab.kubeconfig"))
-
-	all := []supervisor.Unit{
+	return []supervisor.Unit{
 		{Name: "etcd", Argv: []string{"/usr/bin/etcd",
 			"--name=box", "--data-dir=" + b.path("etcd"), "--logger=zap", "--log-level=warn",
 			// A box that dies with the machine is started over, not recovered.
@@ -76,38 +72,60 @@ func (b *Box) units(ctx context.Context) (map[string]supervisor.Unit, error) {
 			"--health-port=0", "--metrics-port=0",
 		}},
 		{Name: "gpu-plugin", Argv: kube("gpu-plugin", "--count="+strconv.Itoa(b.Cards), "--device-dir="+deviceDir)},
+	}, nil
+}
+
+// fluxUnits defines the git server and the Flux controllers.
+func (b *Box) fluxUnits(ctx context.Context) ([]supervisor.Unit, error) {
+	flux, err := b.builder.Flux(ctx)
+	if err != nil {
+		return nil, err
+	}
+	env := append(daemonEnv(), "RUNTIME_NAMESPACE=flux-system", "KUBECONFIG="+b.path("conf", "lab.kubeconfig"))
+	return []supervisor.Unit{
 		{Name: "git-server", Argv: []string{b.path("bin", "box"), GitServerCommand, b.path("git"), "127.0.0.1:" + gitPort}},
-		{Name: "source-controller", Env: fluxEnv, Argv: []string{flux.SourceController,
+		{Name: "source-controller", Env: env, Argv: []string{flux.SourceController,
 			"--watch-all-namespaces", "--enable-leader-election=false", "--log-level=info", "--concurrent=4",
 			"--requeue-dependency=2s",
 			"--storage-path=" + b.path("flux"), "--storage-addr=127.0.0.1:9790", "--storage-adv-addr=127.0.0.1:9790",
 			"--health-addr=127.0.0.1:9440", "--metrics-addr=127.0.0.1:9441",
 		}},
-		{Name: "kustomize-controller", Env: fluxEnv, Argv: []string{flux.KustomizeController,
+		{Name: "kustomize-controller", Env: env, Argv: []string{flux.KustomizeController,
 			"--watch-all-namespaces", "--enable-leader-election=false", "--log-level=info", "--concurrent=4",
 			// A layer that waits for another looks again at once, not in half a minute.
 			"--requeue-dependency=1s",
 			"--health-addr=127.0.0.1:9442", "--metrics-addr=127.0.0.1:9443",
 		}},
-	}
-	byName := map[string]supervisor.Unit{}
-	for _, u := range all {
-		if u.Env == nil {
-			u.Env = daemonEnv()
+	}, nil
+}
+
+// unit is the definition of one of the box's daemons.
+func (b *Box) unit(ctx context.Context, name string) (supervisor.Unit, error) {
+	for _, define := range []func(context.Context) ([]supervisor.Unit, error){b.nodeUnits, b.fluxUnits} {
+		units, err := define(ctx)
+		if err != nil {
+			return supervisor.Unit{}, err
 		}
-		byName[u.Name] = u
+		for _, u := range units {
+			if u.Name == name {
+				if u.Env == nil {
+					u.Env = daemonEnv()
+				}
+				return u, nil
+			}
+		}
 	}
-	return byName, nil
+	return supervisor.Unit{}, fmt.Errorf("box: no daemon named %q; `box status` lists them", name)
 }
 
 // start starts the named units.
 func (b *Box) start(ctx context.Context, names ...string) error {
-	units, err := b.units(ctx)
-	if err != nil {
-		return err
-	}
 	for _, n := range names {
-		if err := b.client.Start(ctx, units[n]); err != nil {
+		u, err := b.unit(ctx, n)
+		if err != nil {
+			return err
+		}
+		if err := b.client.Start(ctx, u); err != nil {
 			return err
 		}
 	}

@@ -65,7 +65,7 @@ func (b *Box) Up(ctx context.Context, until Stage) error {
 	if err := b.makeDirectories(); err != nil {
 		return err
 	}
-	if err := b.build(ctx, p); err != nil {
+	if err := b.build(ctx, p, until); err != nil {
 		return err
 	}
 	if err := b.bringUpNode(ctx, p); err != nil {
@@ -142,22 +142,26 @@ func (b *Box) makeDirectories() error {
 
 // build builds the control plane, one program after the other: each uses all
 // the cores there are.
-func (b *Box) build(ctx context.Context, p *progress) error {
+func (b *Box) build(ctx context.Context, p *progress, until Stage) error {
 	var kubernetes string
 	for _, s := range []struct {
-		what string
-		do   func() (string, error)
+		stage Stage
+		what  string
+		do    func() (string, error)
 	}{
-		{"build Kubernetes " + strings.TrimPrefix(build.KubernetesVersion, "v"), func() (string, error) {
+		{StageNode, "build Kubernetes " + strings.TrimPrefix(build.KubernetesVersion, "v"), func() (string, error) {
 			path, err := b.builder.Hyperkube(ctx)
 			kubernetes = path
 			return path, err
 		}},
-		{"build Flux", func() (string, error) { f, err := b.builder.Flux(ctx); return f.SourceController, err }},
-		{"build DNS", func() (string, error) { return b.builder.DNS(ctx) }},
-		{"build kube-router", func() (string, error) { return b.builder.KubeRouter(ctx) }},
-		{"build pause", func() (string, error) { return b.builder.Pause(ctx) }},
+		{StageFlux, "build Flux", func() (string, error) { f, err := b.builder.Flux(ctx); return f.SourceController, err }},
+		{StageNode, "build DNS", func() (string, error) { return b.builder.DNS(ctx) }},
+		{StageNode, "build kube-router", func() (string, error) { return b.builder.KubeRouter(ctx) }},
+		{StageNode, "build pause", func() (string, error) { return b.builder.Pause(ctx) }},
 	} {
+		if until.index() < s.stage.index() {
+			continue
+		}
 		if err := p.step(s.what, func() error { _, err := s.do(); return err }); err != nil {
 			return err
 		}
@@ -210,7 +214,7 @@ func (b *Box) bringUpNode(ctx context.Context, p *progress) error {
 		return err
 	}
 	return p.step("start the node, its DNS and its network policies", func() error {
-		if err := b.start(ctx, "kubelet", "kube-controller-manager", "kube-scheduler", "kube-proxy", "kube-router", "gpu-plugin"); err != nil {
+		if err := b.start(ctx, "kubelet", "kube-controller-manager", "kube-scheduler", "kube-proxy", "gpu-plugin"); err != nil {
 			return err
 		}
 		objects, err := baseObjects()
@@ -221,8 +225,14 @@ func (b *Box) bringUpNode(ctx context.Context, p *progress) error {
 			return err
 		}
 		return together(
-			func() error { return b.waitRollout(ctx, "kube-system", "deployment/coredns", 90*time.Second) },
-			func() error { return b.waitCards(ctx) },
+			func() error { return b.waitRollout(ctx, "kube-system", "deployment/coredns", 3*time.Minute) },
+			func() error {
+				if err := b.waitCards(ctx); err != nil {
+					return err
+				}
+				// It gives up where the node is not registered yet.
+				return b.start(ctx, "kube-router")
+			},
 		)
 	})
 }
@@ -266,10 +276,10 @@ func (b *Box) waitAPI(ctx context.Context) error {
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(text)
 	client := &http.Client{
-		Timeout:   2 * time.Second,
+		Timeout:   10 * time.Second,
 		Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}},
 	}
-	return Poll(ctx, 90*time.Second, "API server", func(ctx context.Context) (bool, string, error) {
+	return Poll(ctx, 3*time.Minute, "API server", func(ctx context.Context) (bool, string, error) {
 		resp, err := client.Get("https://127.0.0.1:" + b.APIPort + "/readyz")
 		if err != nil {
 			return false, err.Error(), nil
@@ -298,7 +308,7 @@ func (b *Box) waitRollout(ctx context.Context, namespace, what string, within ti
 
 // waitCards waits until the kubelet has taken the fake cards in.
 func (b *Box) waitCards(ctx context.Context) error {
-	return Poll(ctx, 60*time.Second, "node "+NodeName+" with its cards", func(ctx context.Context) (bool, string, error) {
+	return Poll(ctx, 3*time.Minute, "node "+NodeName+" with its cards", func(ctx context.Context) (bool, string, error) {
 		out, err := b.Kubectl(ctx, "get", "node", NodeName, "-o",
 			`jsonpath={.status.allocatable.nvidia\.com/gpu} {.status.conditions[?(@.type=="Ready")].status}`)
 		if err != nil {

@@ -81,7 +81,9 @@ func (b *Box) startWorld(ctx context.Context) error {
 			{Source: b.path("kubelet"), Target: "/var/lib/kubelet"},
 			{Target: "/var/lib/cni"},
 		},
-		Setup: egress.Setup(b.inside, rules),
+		Setup: append(egress.Setup(b.inside, rules),
+			// The CNI plugin would make the pods' bridge itself, with multicast.
+			[]string{"/usr/sbin/ip", "link", "add", podBridge, "type", "bridge", "mcast_snooping", "0"}),
 		Sysctls: map[string]string{
 			"net/ipv4/ip_forward": "1",
 			// NetworkPolicies hold between pods on one bridge too.

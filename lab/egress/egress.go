@@ -74,11 +74,11 @@ func Rules(in Inside) string {
 // filter could see it.
 func Setup(in Inside, rulesFile string) [][]string {
 	return [][]string{
-		// The box speaks IPv4 only; a bridge with IPv6 would announce itself to
-		// multicast groups.
+		// The box speaks IPv4 only. A bridge with IPv6, or one that listens for
+		// multicast, would announce itself to groups of routers.
 		{"/bin/sh", "-c", "for f in /proc/sys/net/ipv6/conf/*/disable_ipv6; do echo 1 > $f; done"},
 		{"/usr/sbin/ip", "link", "set", "lo", "up"},
-		{"/usr/sbin/ip", "link", "add", "node0", "type", "bridge"},
+		{"/usr/sbin/ip", "link", "add", "node0", "type", "bridge", "mcast_snooping", "0"},
 		{"/usr/sbin/ip", "address", "add", in.Node + "/32", "dev", "node0"},
 		{"/usr/sbin/ip", "link", "set", "node0", "up"},
 		{"/usr/sbin/ip", "route", "add", "default", "dev", "node0", "src", in.Node},
