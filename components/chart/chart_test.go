@@ -26,9 +26,10 @@ func full() map[string]any {
 			"digests":     map[string]any{"slurm-rest": "sha256:" + strings.Repeat("ab", 32)},
 			"pullSecrets": []any{"registry"},
 		},
-		"slurm": map[string]any{"profile": "learned"},
-		"users": map[string]any{"keys": map[string]any{"student": "ssh-ed25519 AAAA student\n"}},
-		"login": map[string]any{"nodePort": 30022, "replicas": 2, "nodeSelector": map[string]any{"role": "front"}},
+		"slurm":           map[string]any{"profile": "learned"},
+		"priorityClasses": map[string]any{"control": "berth-control", "workers": "berth-worker"},
+		"users":           map[string]any{"keys": map[string]any{"student": "ssh-ed25519 AAAA student\n"}},
+		"login":           map[string]any{"nodePort": 30022, "replicas": 2, "nodeSelector": map[string]any{"role": "front"}},
 		"network": map[string]any{
 			"egress": []any{"0.0.0.0/0"},
 			"dns":    map[string]any{"podLabels": map[string]any{"k8s-app": "kube-dns"}, "cidrs": []any{"169.254.20.10/32"}},

@@ -29,24 +29,28 @@ app.kubernetes.io/component: {{ . }}
 {{- end }}
 
 {{/*
-Fields of every pod's spec. Slurm resolves node names by itself and blocks while it does: the search list gives every
+Fields of every pod's spec; call with (list $ "control") or (list $ "workers"), the kind of its PriorityClass. Slurm resolves node names by itself and blocks while it does: the search list gives every
 worker a short name, and the options bound what the lookup of an absent pod costs.
 */}}
 {{- define "slurm-platform.podSpec" -}}
+{{- $values := (index . 0).Values -}}
 enableServiceLinks: false
 automountServiceAccountToken: false
 dnsPolicy: ClusterFirst
 dnsConfig:
   searches:
-    - slurm-workers.{{ .Values.namespaces.workers }}.svc.{{ .Values.domain }}
-    - {{ .Values.namespaces.slurm }}.svc.{{ .Values.domain }}
-    - svc.{{ .Values.domain }}
-    - {{ .Values.domain }}
+    - slurm-workers.{{ $values.namespaces.workers }}.svc.{{ $values.domain }}
+    - {{ $values.namespaces.slurm }}.svc.{{ $values.domain }}
+    - svc.{{ $values.domain }}
+    - {{ $values.domain }}
   options:
     - {name: ndots, value: "2"}
     - {name: timeout, value: "1"}
     - {name: attempts, value: "1"}
-{{- with .Values.images.pullSecrets }}
+{{- with index $values.priorityClasses (index . 1) }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with $values.images.pullSecrets }}
 imagePullSecrets:
   {{- range . }}
   - name: {{ . }}

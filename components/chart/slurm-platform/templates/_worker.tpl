@@ -3,7 +3,7 @@
 {{- $root := index . 0 -}}
 {{- $pool := index . 1 -}}
 {{- $gpus := get $pool "gpus" | default 0 | int -}}
-{{- include "slurm-platform.podSpec" $root }}
+{{- include "slurm-platform.podSpec" (list $root "workers") }}
 # slurmd's end is the worker's end: one that restarted in place would be a node that lost its jobs without anybody knowing.
 restartPolicy: Never
 subdomain: slurm-workers
