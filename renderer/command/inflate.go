@@ -2,6 +2,8 @@ package command
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -29,21 +31,16 @@ their releases are shown, their objects are not.
 			if err != nil {
 				return err
 			}
-			brought := parts()
-			rendered, err := emit.Render(root, sites[0], brought)
+			rendered, err := emit.Render(root, sites[0], parts())
 			if err != nil {
 				return err
 			}
-			layers := rendered.LayerNames()
+			inflated := rendered.Inflated
 			if layer != "" {
-				if !contains(layers, layer) {
-					return fmt.Errorf("--layer %q: the site %s has no such layer; use one of %v", layer, names[0], layers)
+				inflated = slices.DeleteFunc(slices.Clone(inflated), func(l inflate.Layer) bool { return l.Name != layer })
+				if len(inflated) == 0 {
+					return fmt.Errorf("--layer %q: the site %s has no such layer; use one of: %s", layer, names[0], strings.Join(rendered.LayerNames(), ", "))
 				}
-				layers = []string{layer}
-			}
-			inflated, err := inflate.Layers(layers, rendered.Built, brought.Chart, brought.ChartDir)
-			if err != nil {
-				return err
 			}
 			if s.output == "json" {
 				return s.print(inflatedObjects(inflated), nil)
@@ -71,13 +68,4 @@ func inflatedObjects(layers []inflate.Layer) []any {
 		out = append(out, map[string]any{"layer": layer.Name, "objects": objects, "opaqueReleases": layer.Opaque})
 	}
 	return out
-}
-
-func contains(list []string, wanted string) bool {
-	for _, one := range list {
-		if one == wanted {
-			return true
-		}
-	}
-	return false
 }

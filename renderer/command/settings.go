@@ -6,8 +6,9 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
-	"text/tabwriter"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
@@ -52,14 +53,29 @@ func (s *settings) print(value any, table func(w io.Writer) error) error {
 	return table(s.env.Out)
 }
 
-// table writes rows in columns.
+// table writes rows in columns; colours do not count for a cell's width.
 func table(w io.Writer, rows [][]string) error {
-	columns := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	widths := map[int]int{}
 	for _, row := range rows {
-		fmt.Fprintln(columns, strings.Join(row, "\t"))
+		for i, cell := range row {
+			widths[i] = max(widths[i], visibleWidth(cell))
+		}
 	}
-	return columns.Flush()
+	for _, row := range rows {
+		var line strings.Builder
+		for i, cell := range row {
+			line.WriteString(cell + strings.Repeat(" ", widths[i]-visibleWidth(cell)+2))
+		}
+		if _, err := fmt.Fprintln(w, strings.TrimRight(line.String(), " ")); err != nil {
+			return err
+		}
+	}
+	return nil
 }
+
+var escapes = regexp.MustCompile("\x1b\\[[0-9;]*m")
+
+func visibleWidth(cell string) int { return utf8.RuneCountInString(escapes.ReplaceAllString(cell, "")) }
 
 // root is the repository's root: the flag, or the nearest folder above the current one with CUE files in clusters/.
 func (s *settings) root() (string, error) {

@@ -72,6 +72,13 @@ func Generate(result *compile.Result, in Inputs) (Tree, error) {
 }
 
 func addLayer(tree Tree, site string, layer compile.Layer, in Inputs) error {
+	kustomizePatches, releasePatches, err := readPatches(site, layer, in.Patches[layer.Name])
+	if err != nil {
+		return err
+	}
+	if layer.Objects, err = withPostRenderer(layer.Objects, releasePatches); err != nil {
+		return err
+	}
 	files, err := manifest.FileNames(layer.Objects)
 	if err != nil {
 		return fmt.Errorf("layer %s: %w", layer.Name, err)
@@ -90,40 +97,8 @@ func addLayer(tree Tree, site string, layer compile.Layer, in Inputs) error {
 	if layer.Name == "foundation" && in.Secrets != nil {
 		k.Resources = append(k.Resources, relative(folder, naming.Secrets(site)))
 	}
-	if err := addPatches(&k, site, layer, in.Patches[layer.Name]); err != nil {
-		return err
-	}
+	k.Patches = kustomizePatches
 	return addKustomization(tree, site, layer.Name, folder, k)
-}
-
-// addPatches refers to the user's patch files. A file holds a strategic merge patch, which names its object itself, or one
-// entry of kustomize's patches list (target and patch), which is copied.
-func addPatches(k *types.Kustomization, site string, layer compile.Layer, patches map[string][]byte) error {
-	for _, file := range Tree(patches).Paths() {
-		where := path.Join(naming.Patches(site, layer.Name), file)
-		var entry struct {
-			Kind   string          `json:"kind"`
-			Target *types.Selector `json:"target"`
-			Patch  string          `json:"patch"`
-		}
-		if err := yaml.Unmarshal(firstDocument(patches[file]), &entry); err != nil {
-			return fmt.Errorf("%s: not a patch: %w; write a part of the object to change (apiVersion, kind, metadata.name and what differs), or target: and patch:", where, err)
-		}
-		switch {
-		case entry.Kind != "":
-			k.Patches = append(k.Patches, types.Patch{Path: relative(path.Join(naming.Overlay(site), layer.Name), where)})
-		case entry.Target != nil && entry.Patch != "":
-			k.Patches = append(k.Patches, types.Patch{Target: entry.Target, Patch: entry.Patch})
-		default:
-			return fmt.Errorf("%s: neither a kind: nor a target: with a patch:; write a part of the object to change (apiVersion, kind, metadata.name and what differs), or target: and patch:", where)
-		}
-	}
-	return nil
-}
-
-func firstDocument(text []byte) []byte {
-	first, _, _ := bytes.Cut(text, []byte("\n---"))
-	return first
 }
 
 func addKustomization(tree Tree, site, layer, folder string, k types.Kustomization) error {
@@ -183,4 +158,21 @@ func layerNames(result *compile.Result) []string {
 		names = append(names, layer.Name)
 	}
 	return names
+}
+
+// WithInputs is the generated tree together with the user's patches and sealed secrets: what lies in the repository.
+func (t Tree) WithInputs(site string, in Inputs) Tree {
+	all := Tree{}
+	for name, text := range t {
+		all[name] = text
+	}
+	for layer, files := range in.Patches {
+		for name, text := range files {
+			all[path.Join(naming.Patches(site, layer), name)] = text
+		}
+	}
+	for name, text := range in.Secrets {
+		all[path.Join(naming.Secrets(site), name)] = text
+	}
+	return all
 }

@@ -4,16 +4,19 @@ package inflate
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"io/fs"
 
 	helmv2 "github.com/fluxcd/helm-controller/api/v2"
 	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/kustomize/api/types"
 	"sigs.k8s.io/yaml"
 
 	"github.com/berth-hpc/berth/renderer/compile/helmchart"
 	"github.com/berth-hpc/berth/renderer/compile/manifest"
 	"github.com/berth-hpc/berth/renderer/compile/naming"
+	"github.com/berth-hpc/berth/renderer/kustomize"
 )
 
 // Layer is one layer as it reaches the cluster.
@@ -77,7 +80,32 @@ func inflateRelease(release *helmv2.HelmRelease, objects []manifest.Object, char
 	if err != nil {
 		return nil, err
 	}
-	return helmchart.Render(loaded, helmchart.Release{Name: release.Spec.ReleaseName, Namespace: release.Spec.TargetNamespace}, text)
+	made, err := helmchart.Render(loaded, helmchart.Release{Name: release.Spec.ReleaseName, Namespace: release.Spec.TargetNamespace}, text)
+	if err != nil {
+		return nil, err
+	}
+	for _, renderer := range release.Spec.PostRenderers {
+		if renderer.Kustomize == nil {
+			continue
+		}
+		if made, err = postRender(made, renderer.Kustomize); err != nil {
+			return nil, fmt.Errorf("a patch of what the chart makes: %w", err)
+		}
+	}
+	return made, nil
+}
+
+// postRender applies a release's patches as helm-controller does, with kustomize.
+func postRender(objects []manifest.Object, with *helmv2.Kustomize) ([]manifest.Object, error) {
+	encoded, err := json.Marshal(with.Patches)
+	if err != nil {
+		return nil, err
+	}
+	var patches []types.Patch
+	if err := json.Unmarshal(encoded, &patches); err != nil {
+		return nil, err
+	}
+	return kustomize.Patch(objects, patches)
 }
 
 func configMapKey(objects []manifest.Object, namespace, name, key string) (string, error) {

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
 )
 
@@ -118,12 +119,25 @@ func (o Object) Annotations() map[string]string {
 // Content is the object's tree. Callers do not change it.
 func (o Object) Content() map[string]any { return o.content }
 
+// With is a copy of the object with a value set at a path.
+func (o Object) With(value any, at ...string) Object {
+	content := runtime.DeepCopyJSON(o.content)
+	node := content
+	for _, key := range at[:len(at)-1] {
+		below, ok := node[key].(map[string]any)
+		if !ok {
+			below = map[string]any{}
+			node[key] = below
+		}
+		node = below
+	}
+	node[at[len(at)-1]] = value
+	return Object{content: content}
+}
+
 // WithNamespace is a copy of the object in another namespace.
 func (o Object) WithNamespace(namespace string) Object {
-	content := (&unstructured.Unstructured{Object: o.content}).DeepCopy().Object
-	metadata, _ := content["metadata"].(map[string]any)
-	metadata["namespace"] = namespace
-	return Object{content: content}
+	return o.With(namespace, "metadata", "namespace")
 }
 
 // ID names the object for people: Deployment slurm/slurm-rest.
