@@ -9,6 +9,8 @@ SHELL      := /bin/bash
 
 # Two cores are the smallest machine that this project supports; more packages at once only swap.
 export GOFLAGS ?= -p=2 -buildvcs=false
+# Without cgo everywhere: the images need static binaries, and with one setting builds and tests share their compilations.
+export CGO_ENABLED ?= 0
 CACHE   := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/berth-lab
 export PATH := $(CURDIR)/bin:$(CACHE)/go/bin:/usr/local/go/bin:/usr/sbin:/sbin:$(PATH)
 
@@ -31,10 +33,10 @@ setup:
 .PHONY: build
 build: setup ## build every binary into bin/
 	@mkdir -p bin
-	@CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/ \
+	@go build -ldflags '$(LDFLAGS)' -o bin/ \
 	  ./renderer/cmd/berth ./components/autoscaler/cmd/autoscaler ./components/guard/cmd/guard \
 	  ./components/advisor/cmd/advisor $(CUE)
-	@cd lab && CGO_ENABLED=0 go build -trimpath -o ../bin/ ./cmd/box
+	@cd lab && go build -o ../bin/ ./cmd/box
 
 .PHONY: images
 images: build ## build the images with docker or buildah
