@@ -1,0 +1,257 @@
+package decision
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/berth-hpc/berth/components/slurmrest"
+)
+
+// Decide returns the next steps for a pool. names are the pool's node names in order of their index, as the WorkerPool
+// counts them; nodes is slurmctld's fresh answer by node name, and pods are the pool's pods by name. Decide must not be
+// called without a fresh answer: no data, no action.
+func Decide(pool Pool, names []string, nodes map[string]*slurmrest.Node, pods map[string]*Pod) ([]Action, []Hold) {
+	var actions []Action
+	var holds []Hold
+	for _, name := range names {
+		node, pod := nodes[name], pods[name]
+		if node == nil {
+			if pod != nil {
+				holds = append(holds, Hold{name, "slurmctld does not know the node (yet): its pod is left alone"})
+			}
+			continue
+		}
+		action, hold := decideNode(pool, node, pod)
+		actions = append(actions, action...)
+		holds = append(holds, hold...)
+	}
+	actions = append(actions, leftOver(pool, names, nodes, pods)...)
+	actions = append(actions, floor(pool, names, nodes, pods)...)
+	actions = append(actions, renew(pool, names, nodes, pods)...)
+	return actions, holds
+}
+
+// decideNode is the table of the design: what Slurm says of the node, and what its pod must be.
+func decideNode(pool Pool, node *slurmrest.Node, pod *Pod) ([]Action, []Hold) {
+	var actions []Action
+	if pod != nil && !pod.Terminating && pod.Busy != Busy(node) {
+		kind := MarkIdle
+		if Busy(node) {
+			kind = MarkBusy
+		}
+		actions = append(actions, Action{Kind: kind, Node: node.Name, UID: pod.UID, Why: node.State.String()})
+	}
+	var more []Action
+	var holds []Hold
+	switch PhaseOf(node) {
+	case Leaving, Off:
+		more = away(node, pod)
+	case Starting:
+		more, holds = starting(pool, node, pod)
+	case Up:
+		more, holds = up(pool, node, pod)
+	default:
+		holds = []Hold{{node.Name, fmt.Sprintf("its state %s %v is not one that Berth understands", node.State, node.UnknownWords)}}
+	}
+	return append(actions, more...), holds
+}
+
+// away: the node is powered down or powering down, so it has no job. Its pod must go; when it has gone, what keeps Slurm
+// from using the node again is cleared.
+func away(node *slurmrest.Node, pod *Pod) []Action {
+	leaving := PhaseOf(node) == Leaving
+	switch {
+	case pod != nil && pod.Terminating:
+		return nil
+	case pod != nil && !pod.Ended && leaving && Busy(node):
+		return nil // an epilog still runs; Slurm says when it has ended
+	case pod != nil:
+		return []Action{{Kind: DeletePod, Node: node.Name, UID: pod.UID, Why: "Slurm says " + node.State.String()}}
+	case leaving || !node.State.Has(slurmrest.Down|slurmrest.Drain) || !Clearable(node.Reason):
+		return nil
+	}
+	return []Action{{Kind: Resume, Node: node.Name, Why: fmt.Sprintf("powered down after %q", node.Reason)}}
+}
+
+// starting: the node must have a pod, and a new one.
+func starting(pool Pool, node *slurmrest.Node, pod *Pod) ([]Action, []Hold) {
+	switch {
+	case pod == nil && pool.Template == "":
+		return nil, []Hold{{node.Name, "Slurm wants the node, but no pod template was accepted yet"}}
+	case pod == nil:
+		return []Action{{Kind: CreatePod, Node: node.Name, Why: "Slurm powers it up"}}, nil
+	case pod.Terminating:
+		return nil, nil // its name is free when it has gone
+	case pod.Ended:
+		return []Action{{Kind: DeletePod, Node: node.Name, UID: pod.UID, Why: "it ended while its node powers up: " + pod.EndedBecause}}, nil
+	case pod.SeenUp:
+		// Its slurmd booted before this power-up, and slurmctld would wait for another boot until ResumeTimeout.
+		return []Action{{Kind: DeletePod, Node: node.Name, UID: pod.UID, Why: "it is from before this power-up"}}, nil
+	}
+	return nil, nil
+}
+
+// up: the node is registered, or was. Its pod must exist and run; if it does not, Slurm is told in two steps, DOWN and
+// then power-down, each of which the next call can take up after a crash.
+func up(pool Pool, node *slurmrest.Node, pod *Pod) ([]Action, []Hold) {
+	asked := node.State.Has(slurmrest.PowerDown) // it goes down by itself as soon as its jobs have ended
+	switch {
+	case node.State.Has(slurmrest.Down):
+		return down(node, pod, asked)
+	case pod == nil || pod.Ended:
+		return gone(node, pod)
+	case pod.Terminating:
+		if asked || node.State.Has(slurmrest.Drain) {
+			return nil, nil
+		}
+		// Somebody else deletes the pod (an eviction, a node that shuts down): no new job may start on it.
+		return []Action{{Kind: PowerDownASAP, Node: node.Name, UID: pod.UID, Why: "its pod is being deleted by somebody else"}}, nil
+	case node.State.Has(slurmrest.Drain) && !asked && strings.HasPrefix(node.Reason, ReasonPrefix):
+		// Our own drain without the power-down that belongs to it: nothing else would ever lift it.
+		return []Action{{Kind: PowerDownASAP, Node: node.Name, UID: pod.UID, Why: strings.TrimSpace(strings.TrimPrefix(node.Reason, ReasonPrefix))}}, nil
+	case !pod.SeenUp:
+		return []Action{{Kind: MarkSeenUp, Node: node.Name, UID: pod.UID, Why: node.State.String()}}, nil
+	case pool.Removing && !Busy(node) && !asked && !node.State.Has(slurmrest.Drain):
+		return []Action{{Kind: PowerDownASAP, Node: node.Name, UID: pod.UID, Why: "the pool is removed"}}, nil
+	}
+	return nil, nil
+}
+
+// down: Slurm has given the node up, so no job runs on it any more. For our own or Slurm's own reasons it is brought
+// round; a person's DOWN stays as it is.
+func down(node *slurmrest.Node, pod *Pod, asked bool) ([]Action, []Hold) {
+	if !Clearable(node.Reason) {
+		if pod == nil || pod.Ended {
+			return nil, []Hold{{node.Name, fmt.Sprintf("down because of %q, and its pod is gone: resume it when that is mended", node.Reason)}}
+		}
+		return nil, nil
+	}
+	if asked {
+		return nil, nil
+	}
+	return []Action{{Kind: PowerDown, Node: node.Name, UID: uidOf(pod), Why: node.Reason}}, nil
+}
+
+// gone: the node counts as up, but its pod has ended or is not there.
+func gone(node *slurmrest.Node, pod *Pod) ([]Action, []Hold) {
+	why := "its pod is gone"
+	if pod != nil {
+		why = "its pod ended: " + pod.EndedBecause
+	}
+	if node.State.Has(slurmrest.Drain) && !Clearable(node.Reason) {
+		// A person drained it. DOWN with our reason would overwrite theirs, and the power-down after it would lift the
+		// drain. Jobs on it, if any, are Slurm's to find ("Not responding").
+		return nil, []Hold{{node.Name, fmt.Sprintf("%s, and it is drained because of %q: undrain it when that is mended", why, node.Reason)}}
+	}
+	return []Action{{Kind: SetDown, Node: node.Name, UID: uidOf(pod), Why: why}}, nil
+}
+
+// leftOver deletes pods whose nodes left Slurm: the pool shrank, and slurmctld already runs with the configuration that
+// has them no longer (the guard applied it only when they had no jobs).
+func leftOver(pool Pool, names []string, nodes map[string]*slurmrest.Node, pods map[string]*Pod) []Action {
+	if !pool.ConfigAccepted && !pool.Removing {
+		return nil
+	}
+	var actions []Action
+	for name, pod := range pods {
+		if slices.Contains(names, name) && !pool.Removing || nodes[name] != nil || pod.Terminating {
+			continue
+		}
+		actions = append(actions, Action{Kind: DeletePod, Node: name, UID: pod.UID, Why: "its node is in Slurm's configuration no longer"})
+	}
+	for name, pod := range pods { // a node above max that Slurm still has: ask for its end
+		node := nodes[name]
+		if node == nil || slices.Contains(names, name) {
+			continue
+		}
+		if PhaseOf(node) == Up && !node.State.Has(slurmrest.PowerDown|slurmrest.Drain|slurmrest.Down) {
+			actions = append(actions, Action{Kind: PowerDownASAP, Node: name, UID: pod.UID, Why: "the pool is smaller now"})
+		} else if phase := PhaseOf(node); phase == Off || phase == Leaving {
+			actions = append(actions, away(node, pod)...)
+		}
+	}
+	slices.SortFunc(actions, func(a, b Action) int { return strings.Compare(a.Node, b.Node) })
+	return actions
+}
+
+// floor powers nodes up until Min are in service or on their way, lowest index first. Slurm keeps them up by
+// SuspendExcNodes; that list alone starts none.
+func floor(pool Pool, names []string, nodes map[string]*slurmrest.Node, pods map[string]*Pod) []Action {
+	if pool.Removing || pool.Template == "" {
+		return nil
+	}
+	missing := pool.Min
+	for _, name := range names {
+		if node := nodes[name]; node != nil && InService(node) {
+			missing--
+		}
+	}
+	var actions []Action
+	for _, name := range names {
+		node := nodes[name]
+		if missing <= 0 {
+			break
+		}
+		if node == nil || PhaseOf(node) != Off || node.State.Has(slurmrest.Down|slurmrest.Drain|slurmrest.PowerUp|slurmrest.Maintenance) {
+			continue
+		}
+		missing--
+		if pods[name] == nil { // else its pod must go first
+			actions = append(actions, Action{Kind: PowerUp, Node: name, Why: fmt.Sprintf("the pool keeps %d up", pool.Min)})
+		}
+	}
+	return actions
+}
+
+// renew asks for the end of workers from an older template: idle ones first, and never more at one time than a quarter
+// of the pool (but one), nodes that are on their way down or up counted.
+func renew(pool Pool, names []string, nodes map[string]*slurmrest.Node, pods map[string]*Pod) []Action {
+	if pool.Template == "" || pool.Removing {
+		return nil
+	}
+	budget := max(1, pool.Max/4)
+	var idle, busy []Action
+	for _, name := range names {
+		node, pod := nodes[name], pods[name]
+		if node == nil || pod == nil {
+			continue
+		}
+		phase := PhaseOf(node)
+		if phase == Leaving || phase == Starting || phase == Up && node.State.Has(slurmrest.PowerDown) {
+			budget--
+			continue
+		}
+		if phase != Up || !pod.SeenUp || pod.Ended || pod.Terminating || pod.Template == pool.Template ||
+			node.State.Has(slurmrest.Drain|slurmrest.Down|slurmrest.Maintenance) {
+			continue
+		}
+		action := Action{Kind: PowerDownASAP, Node: name, UID: pod.UID, Why: "the pool's pod template is a new one"}
+		if Busy(node) {
+			busy = append(busy, action)
+		} else {
+			idle = append(idle, action)
+		}
+	}
+	all := append(idle, busy...)
+	return all[:max(0, min(budget, len(all)))]
+}
+
+// InService reports whether a node counts for the floor: up or starting, and neither down, drained nor on its way out.
+func InService(node *slurmrest.Node) bool {
+	phase := PhaseOf(node)
+	return (phase == Up || phase == Starting) && !node.State.Has(slurmrest.Down|slurmrest.Drain|slurmrest.PowerDown)
+}
+
+// Clearable reports whether a node's reason is one that Berth may clear: its own, or one of Slurm's two own. slurmctld
+// appends " [user@time]" to a reason in some answers.
+func Clearable(reason string) bool {
+	return strings.HasPrefix(reason, ReasonPrefix) || strings.HasPrefix(reason, reasonNotResponding) || strings.HasPrefix(reason, reasonResumeTimeout)
+}
+
+func uidOf(pod *Pod) string {
+	if pod == nil {
+		return ""
+	}
+	return pod.UID
+}

@@ -1,0 +1,129 @@
+package decision
+
+import (
+	"github.com/berth-hpc/berth/components/slurmrest"
+)
+
+// ReasonPrefix begins every reason that Berth gives a Slurm node. Reasons with it are ours to clear.
+const ReasonPrefix = "berth:"
+
+// Reasons that Slurm itself gives a node, and that stand for "its pod did not come or went silent": ours to clear too.
+// Every other reason is a person's (or a health check's), and neither overwritten nor cleared.
+const (
+	reasonNotResponding = "Not responding"
+	reasonResumeTimeout = "ResumeTimeout reached"
+)
+
+// Pool is what a WorkerPool says.
+type Pool struct {
+	Name string
+	// Min is the floor of nodes that are up, and Max the number of nodes.
+	Min, Max int
+	// Template is the hash of the accepted pod template; "" while none was ever accepted: no pods are made.
+	Template string
+	// ConfigAccepted says that slurmctld runs with the very configuration that the pool belongs to.
+	ConfigAccepted bool
+	// Removing says that the WorkerPool is being deleted: no floor, and idle nodes are powered down at once.
+	Removing bool
+}
+
+// Pod is what Kubernetes says of a worker's pod.
+type Pod struct {
+	// Name is the node's name too.
+	Name string
+	UID  string
+	// Ended: all its containers have ended (phase Succeeded or Failed).
+	Ended bool
+	// EndedBecause says why, for the node's reason.
+	EndedBecause string
+	// Terminating: it has a deletion timestamp.
+	Terminating bool
+	// SeenUp: its node was seen up since the pod was made, so it is no pod for a later power-up.
+	SeenUp bool
+	// Busy: it carries the label that holds evictions back.
+	Busy bool
+	// Template is the hash of the template that it was made from.
+	Template string
+}
+
+// Kind is what an Action does.
+type Kind string
+
+const (
+	// CreatePod makes the node's pod.
+	CreatePod Kind = "CreatePod"
+	// DeletePod deletes exactly the pod with Action.UID, with its grace.
+	DeletePod Kind = "DeletePod"
+	// MarkSeenUp notes on the pod that its node was up.
+	MarkSeenUp Kind = "MarkSeenUp"
+	// MarkBusy and MarkIdle set and take off the label that holds evictions back.
+	MarkBusy Kind = "MarkBusy"
+	MarkIdle Kind = "MarkIdle"
+	// SetDown tells Slurm that the node is gone, so that its jobs requeue at once.
+	SetDown Kind = "SetDown"
+	// PowerDown asks Slurm to power a node down that has no work left and no slurmd worth keeping.
+	PowerDown Kind = "PowerDown"
+	// PowerDownASAP asks Slurm to power the node down when its jobs have ended; it takes no new ones.
+	PowerDownASAP Kind = "PowerDownASAP"
+	// PowerUp asks Slurm to power a node up that nobody waits for (the floor).
+	PowerUp Kind = "PowerUp"
+	// Resume clears a powered-down node's DOWN or DRAIN, so that Slurm can use it again.
+	Resume Kind = "Resume"
+)
+
+// Action is one step for one node.
+type Action struct {
+	Kind Kind
+	Node string
+	// UID is the pod that the step is about, where there is one.
+	UID string
+	// Why goes into the event, the log line, and Slurm's reason where the step sets one.
+	Why string
+}
+
+// Hold is a node that needs something which this package must not do; a person has to know.
+type Hold struct {
+	Node string
+	Why  string
+}
+
+// Phase is what a node's state means for its pod.
+type Phase int
+
+const (
+	// Unclear: not to be touched.
+	Unclear Phase = iota
+	// Off: powered down.
+	Off
+	// Leaving: powering down.
+	Leaving
+	// Starting: powering up.
+	Starting
+	// Up: in service, whatever it does (idle, busy, draining, drained, down).
+	Up
+)
+
+func (p Phase) String() string { return [...]string{"unclear", "off", "leaving", "starting", "up"}[p] }
+
+// PhaseOf reads a node's state. POWER_DOWN alone is not Leaving: it is only asked for, and the node still works.
+func PhaseOf(node *slurmrest.Node) Phase {
+	s := node.State
+	switch {
+	case len(node.UnknownWords) > 0, s.Has(slurmrest.Unknown|slurmrest.Error|slurmrest.Future|slurmrest.Invalid):
+		return Unclear
+	case s.Has(slurmrest.PoweringDown):
+		return Leaving
+	case s.Has(slurmrest.PoweringUp):
+		// Before PoweredDown: a power-up that was asked for by hand shows both (recorded from 24.11).
+		return Starting
+	case s.Has(slurmrest.PoweredDown):
+		return Off
+	default:
+		return Up
+	}
+}
+
+// Busy reports whether the node has jobs, configuring and completing ones included.
+func Busy(node *slurmrest.Node) bool {
+	return node.AllocCPUs > 0 || node.State.Has(slurmrest.Allocated|slurmrest.Mixed|slurmrest.Completing)
+}

@@ -1,0 +1,66 @@
+package scaler
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/berth-hpc/berth/components/api/v1alpha1"
+)
+
+// Metrics is what the autoscaler counts.
+type Metrics struct {
+	Round        prometheus.Histogram
+	Interval     prometheus.Gauge
+	Errors       prometheus.Counter
+	SlurmAnswers prometheus.Gauge
+	Actions      *prometheus.CounterVec
+	Refused      *prometheus.CounterVec
+	Nodes        *prometheus.GaugeVec
+	Unplaced     *prometheus.GaugeVec
+}
+
+// NewMetrics makes the metrics and registers them.
+func NewMetrics(registry prometheus.Registerer) (*Metrics, error) {
+	metrics := &Metrics{
+		Round: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "berth_autoscaler_round_duration_seconds", Help: "Time of one look at Slurm and Kubernetes, actions included.",
+			Buckets: prometheus.ExponentialBuckets(0.002, 2, 14),
+		}),
+		Interval: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "berth_autoscaler_interval_seconds", Help: "Time to the next round where nothing pokes.",
+		}),
+		Errors: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "berth_autoscaler_errors_total", Help: "Rounds that failed, wholly or in part.",
+		}),
+		SlurmAnswers: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "berth_autoscaler_slurm_answers", Help: "1 if slurmctld's last answer was a fresh list of nodes, else 0.",
+		}),
+		Actions: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "berth_autoscaler_actions_total", Help: "Actions done, by pool and kind.",
+		}, []string{"pool", "kind"}),
+		Refused: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "berth_autoscaler_pods_refused_total", Help: "Pods that the API server refused, by pool.",
+		}, []string{"pool"}),
+		Nodes: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "berth_autoscaler_nodes", Help: "Nodes of a pool by what they do: up, busy, idle, starting.",
+		}, []string{"pool", "state"}),
+		Unplaced: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "berth_autoscaler_pods_unplaced", Help: "Pods that Slurm wants and Kubernetes cannot run yet, by pool.",
+		}, []string{"pool"}),
+	}
+	for _, collector := range []prometheus.Collector{
+		metrics.Round, metrics.Interval, metrics.Errors, metrics.SlurmAnswers, metrics.Actions, metrics.Refused, metrics.Nodes, metrics.Unplaced,
+	} {
+		if err := registry.Register(collector); err != nil {
+			return nil, err
+		}
+	}
+	return metrics, nil
+}
+
+func (m *Metrics) nodes(pool string, counts v1alpha1.NodeCounts, unplaced int) {
+	m.Nodes.WithLabelValues(pool, "up").Set(float64(counts.Up))
+	m.Nodes.WithLabelValues(pool, "busy").Set(float64(counts.Busy))
+	m.Nodes.WithLabelValues(pool, "idle").Set(float64(counts.Idle))
+	m.Nodes.WithLabelValues(pool, "starting").Set(float64(counts.PoweringUp))
+	m.Unplaced.WithLabelValues(pool).Set(float64(unplaced))
+}
