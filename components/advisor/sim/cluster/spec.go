@@ -169,6 +169,19 @@ func (s *Spec) Validate() error {
 	return nil
 }
 
+// Add enlarges a pool by so many nodes.
+func (s *Spec) Add(pool string, nodes int) error {
+	var names []string
+	for i := range s.Pools {
+		if s.Pools[i].Name == pool {
+			s.Pools[i].Nodes += nodes
+			return s.Validate()
+		}
+		names = append(names, s.Pools[i].Name)
+	}
+	return fmt.Errorf("no pool is called %q; there are %s", pool, strings.Join(names, ", "))
+}
+
 // Homogeneous is a spec of equal nodes.
 func Homogeneous(nodes, cpus, gpus int, gpuType string) *Spec {
 	return &Spec{Name: "homogeneous", Pools: []Pool{{Name: "all", Nodes: nodes, CPUs: cpus, GPUs: gpus, GPUType: gpuType}}}

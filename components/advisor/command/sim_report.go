@@ -1,0 +1,214 @@
+package command
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"text/tabwriter"
+
+	"github.com/parquet-go/parquet-go"
+
+	"github.com/berth-hpc/berth/components/advisor/sim/engine"
+	"github.com/berth-hpc/berth/components/advisor/sim/experiment"
+	"github.com/berth-hpc/berth/components/advisor/sim/plot"
+	"github.com/berth-hpc/berth/components/advisor/sim/workload"
+)
+
+// report gathers the runs of one command and writes table, results and pictures.
+type report struct {
+	flags   *runFlags
+	out     io.Writer
+	runs    []*experiment.Outcome
+	repairs string
+	jobs    []experiment.JobResult
+	bars    []engine.Stretch
+}
+
+func newReport(out io.Writer, f *runFlags) *report { return &report{out: out, flags: f} }
+
+// begin hooks into a run what the report needs of it.
+func (r *report) begin(s *experiment.Setup) {
+	if r.flags.results != "" {
+		s.Job = func(j *experiment.JobResult) { r.jobs = append(r.jobs, *j) }
+	}
+	if r.flags.gantt != "" {
+		s.Stretch = func(b engine.Stretch) { r.bars = append(r.bars, b) }
+	}
+}
+
+func (r *report) add(o *experiment.Outcome, repairs string) {
+	r.runs = append(r.runs, o)
+	r.repairs = repairs
+}
+
+func (r *report) finish(errs io.Writer) error {
+	if r.repairs != "" {
+		fmt.Fprintf(errs, "repairs of the trace:\n%s", r.repairs)
+	}
+	if err := r.table(); err != nil {
+		return err
+	}
+	if r.flags.results != "" {
+		if err := writeResults(r.flags.results, r.jobs); err != nil {
+			return err
+		}
+	}
+	if r.flags.gantt != "" {
+		if err := r.gantt(); err != nil {
+			return err
+		}
+	}
+	if r.flags.cdf != "" {
+		var curves []plot.Curve
+		for _, o := range r.runs {
+			jct, _, _ := o.Jobs.Values()
+			curves = append(curves, plot.Curve{Name: o.Policy, Values: jct})
+		}
+		return plot.CDF(r.flags.cdf, "Completion times", "seconds from submission to end", curves)
+	}
+	return nil
+}
+
+func (r *report) table() error {
+	w := tabwriter.NewWriter(r.out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(w, "policy\tjobs\tfailed\tJCT mean\tP50\tP95\tP99\twait mean\tP50\tP95\tP99\tBSLD\tmakespan\tutil\tSLA missed\tCVaR95\tfairness\tpreempted\t")
+	for _, o := range r.runs {
+		s := &o.Summary
+		fmt.Fprintf(w, "%s\t%d\t%d\t%.1f\t%.1f\t%.1f\t%.1f\t%.1f\t%.1f\t%.1f\t%.1f\t%.2f\t%.0f\t%.3f\t%d/%d\t%.1f\t%.3f\t%d\t\n", o.Policy, s.Jobs, s.Failed,
+			s.MeanJCT, s.P50JCT, s.P95JCT, s.P99JCT, s.MeanWait, s.P50Wait, s.P95Wait, s.P99Wait, s.MeanBSLD, s.Makespan, s.Utilisation,
+			s.Violations, s.Deadlines, s.CVaR95, s.Fairness, s.Preempts)
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	for _, o := range r.runs {
+		if e := o.Engine; e != nil && (e.NodeStarts > 0 || e.NodeFailures > 0 || e.Cost > 0) {
+			fmt.Fprintf(r.out, "%s: nodes up %.1f h, started %d times, failed %d times, cost %.2f\n", o.Policy, e.UpHours, e.NodeStarts, e.NodeFailures, e.Cost)
+		}
+	}
+	return nil
+}
+
+func (r *report) gantt() error {
+	rows := map[string]bool{}
+	var bars []plot.Bar
+	origin := workload.Never
+	for _, b := range r.bars {
+		origin = min(origin, b.Start)
+	}
+	hours := func(t workload.Time) float64 { return workload.InSeconds(t-origin) / 3600 }
+	for _, b := range r.bars {
+		cards := b.Cards
+		if len(cards) == 0 {
+			cards = []int{-1}
+		}
+		for _, c := range cards {
+			row := b.Node
+			if c >= 0 {
+				row = fmt.Sprintf("%s/%d", b.Node, c)
+			}
+			rows[row] = true
+			bars = append(bars, plot.Bar{Row: row, Job: b.Job, Start: hours(b.Start), End: hours(b.End)})
+		}
+	}
+	lanes(bars)
+	names := make([]string, 0, len(rows))
+	for n := range rows {
+		names = append(names, n)
+	}
+	slices.Sort(names)
+	return plot.Gantt(r.flags.gantt, r.runs[0].Policy, names, bars)
+}
+
+// lanes gives bars of one row that overlap (shares of a card) strips of their own.
+func lanes(bars []plot.Bar) {
+	slices.SortStableFunc(bars, func(a, b plot.Bar) int {
+		switch {
+		case a.Start < b.Start:
+			return -1
+		case a.Start > b.Start:
+			return 1
+		}
+		return int(a.Job - b.Job)
+	})
+	ends := map[string][]float64{}
+	for i := range bars {
+		b := &bars[i]
+		lane := 0
+		for lane < len(ends[b.Row]) && ends[b.Row][lane] > b.Start {
+			lane++
+		}
+		if lane == len(ends[b.Row]) {
+			ends[b.Row] = append(ends[b.Row], 0)
+		}
+		ends[b.Row][lane] = b.End
+		b.Part = lane
+	}
+	for i := range bars {
+		bars[i].Of = len(ends[bars[i].Row])
+	}
+}
+
+// resultRow is a line of the results. Times are microseconds; start is −1 for jobs that never started.
+type resultRow struct {
+	ID       int64   `parquet:"id"`
+	User     string  `parquet:"user,dict"`
+	Account  string  `parquet:"account,dict"`
+	Model    string  `parquet:"model,dict"`
+	Width    float64 `parquet:"width"`
+	Submit   int64   `parquet:"submit"`
+	Start    int64   `parquet:"start"`
+	End      int64   `parquet:"end"`
+	Service  int64   `parquet:"service"`
+	Limit    int64   `parquet:"limit"`
+	Deadline int64   `parquet:"deadline"`
+	Outcome  string  `parquet:"outcome,dict"`
+	Preempts int32   `parquet:"preempts"`
+	Requeues int32   `parquet:"requeues"`
+	Node     string  `parquet:"node,dict"`
+}
+
+// writeResults writes through a temporary file, so that a failure leaves nothing half-written.
+func writeResults(path string, jobs []experiment.JobResult) error {
+	return writeFile(path, func(w io.Writer) error {
+		if hasSuffix(path, ".parquet") {
+			rows := make([]resultRow, len(jobs))
+			for i, j := range jobs {
+				rows[i] = resultRow{j.ID, j.User, j.Account, j.Model, j.Width, j.Submit, j.Start, j.End, j.Service, j.Limit, j.Deadline, j.Outcome, int32(j.Preempts), int32(j.Requeues), j.Node}
+			}
+			return parquet.Write(w, rows, parquet.Compression(&parquet.Zstd))
+		}
+		b := bufio.NewWriter(w)
+		fmt.Fprintln(b, "id,user,account,model,width,submit_us,start_us,end_us,service_us,limit_us,deadline_us,outcome,preempts,requeues,node")
+		for _, j := range jobs {
+			fmt.Fprintf(b, "%d,%s,%s,%s,%g,%d,%d,%d,%d,%d,%d,%s,%d,%d,%s\n", j.ID, csvField(j.User), csvField(j.Account), csvField(j.Model), j.Width, j.Submit, j.Start, j.End,
+				j.Service, j.Limit, j.Deadline, j.Outcome, j.Preempts, j.Requeues, j.Node)
+		}
+		return b.Flush()
+	})
+}
+
+// writeFile writes a file whole or not at all.
+func writeFile(path string, write func(io.Writer) error) error {
+	f, err := os.CreateTemp(dirOf(path), ".advisor-")
+	if err != nil {
+		return fmt.Errorf("cannot write %s: %w", path, err)
+	}
+	err = write(f)
+	if e := f.Chmod(0o644); err == nil {
+		err = e
+	}
+	if e := f.Close(); err == nil {
+		err = e
+	}
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		os.Remove(f.Name())
+		return fmt.Errorf("cannot write %s: %w", path, err)
+	}
+	return nil
+}
