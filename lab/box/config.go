@@ -186,7 +186,7 @@ func (b *Box) writeNode() error {
 		"authorization":            object{"mode": "Webhook"},
 		"containerRuntimeEndpoint": "unix://" + b.containerdSocket(),
 		"cgroupDriver":             "cgroupfs",
-		"cgroupRoot":               "/" + cgroupName,
+		"cgroupRoot":               "/" + b.cgroup(),
 		"failCgroupV1":             false,
 		"failSwapOn":               false,
 		"clusterDNS":               list{dnsIP},

@@ -48,7 +48,7 @@ func (b *Box) clear(ctx context.Context) error {
 	if err := b.unmountAll(); err != nil {
 		return err
 	}
-	if err := removeCgroups(); err != nil {
+	if err := b.removeCgroups(); err != nil {
 		return err
 	}
 	for _, dir := range []string{"run", "etcd", "kubelet", "flux", "opt"} {
@@ -138,7 +138,7 @@ func (b *Box) Leftovers(ctx context.Context) ([]string, error) {
 		return nil, err
 	}
 	for _, r := range roots {
-		if dir := filepath.Join(r, cgroupName); exists(dir) {
+		if dir := filepath.Join(r, b.cgroup()); exists(dir) {
 			left = append(left, "control group "+dir)
 		}
 	}

@@ -6,20 +6,21 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/berth-hpc/berth/lab/build"
 )
 
-// Images builds the platform's images whose inputs changed and, if the box is
-// up, imports those that its containerd does not have yet. It returns the names
-// of the imported ones.
-func (b *Box) Images(ctx context.Context) (imported []string, err error) {
+// Images builds the platform's images, or those named only, whose inputs changed
+// and, if the box is up, imports those that its containerd does not have yet and
+// restarts what runs on an older import. It returns the names of the imported ones.
+func (b *Box) Images(ctx context.Context, only ...string) (imported []string, err error) {
 	if err := os.MkdirAll(b.path("log"), 0o755); err != nil {
 		return nil, err
 	}
-	images, err := b.builder.Images(ctx)
+	images, err := b.builder.Images(ctx, only...)
 	if err != nil {
 		return nil, err
 	}
@@ -55,7 +56,34 @@ func (b *Box) Images(ctx context.Context) (imported []string, err error) {
 	err = b.importImages(ctx, func(w io.Writer) error {
 		return build.WriteArchive(w, layout, wanted, func(digest string) bool { return blobs[digest] })
 	})
-	return imported, err
+	if err != nil {
+		return nil, err
+	}
+	return imported, b.restartUsers(ctx, imported)
+}
+
+// restartUsers restarts the workloads whose pods were made from an older import
+// of the images: a tag that stays the same is no change to Kubernetes. Workers
+// are Slurm's; they get the new image when they next start.
+func (b *Box) restartUsers(ctx context.Context, images []string) error {
+	if len(images) == 0 {
+		return nil
+	}
+	text, err := b.Kubectl(ctx, "get", "deployments,statefulsets", "--all-namespaces", "-o",
+		`jsonpath={range .items[*]}{.kind}/{.metadata.name} {.metadata.namespace} {.spec.template.spec.containers[*].image}{"\n"}{end}`)
+	if err != nil {
+		return err
+	}
+	for _, line := range strings.Split(text, "\n") {
+		words := strings.Fields(line)
+		if len(words) < 3 || !slices.ContainsFunc(words[2:], func(image string) bool { return slices.Contains(images, image) }) {
+			continue
+		}
+		if _, err := b.Kubectl(ctx, "rollout", "restart", "--namespace", words[1], strings.ToLower(words[0])); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // scratchImages imports the pause and DNS images if they are missing or old.

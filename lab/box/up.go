@@ -184,7 +184,7 @@ func (b *Box) bringUpNode(ctx context.Context, p *progress) error {
 	}
 	if _, up := b.worldPid(); !up {
 		if err := p.step("make the box's namespaces", func() error {
-			if err := makeCgroups(); err != nil {
+			if err := b.makeCgroups(); err != nil {
 				return err
 			}
 			return b.startWorld(ctx)

@@ -301,16 +301,17 @@ func cgroupRoots() ([]string, error) {
 	return roots, nil
 }
 
-const cgroupName = "berth-lab"
+// cgroup is the name of the control group below which the kubelet keeps its
+// pods: that of the box's directory, berth-lab.
+func (b *Box) cgroup() string { return filepath.Base(b.Dir) }
 
-// makeCgroups makes the control group below which the kubelet keeps its pods.
-func makeCgroups() error {
+func (b *Box) makeCgroups() error {
 	roots, err := cgroupRoots()
 	if err != nil {
 		return err
 	}
 	for _, r := range roots {
-		if err := os.Mkdir(filepath.Join(r, cgroupName), 0o755); err != nil && !errors.Is(err, os.ErrExist) {
+		if err := os.Mkdir(filepath.Join(r, b.cgroup()), 0o755); err != nil && !errors.Is(err, os.ErrExist) {
 			return fmt.Errorf("box: control group: %w", err)
 		}
 	}
@@ -318,14 +319,14 @@ func makeCgroups() error {
 }
 
 // removeCgroups removes what is left of the box's control groups, deepest first.
-func removeCgroups() error {
+func (b *Box) removeCgroups() error {
 	roots, err := cgroupRoots()
 	if err != nil {
 		return err
 	}
 	for _, r := range roots {
 		var dirs []string
-		top := filepath.Join(r, cgroupName)
+		top := filepath.Join(r, b.cgroup())
 		err := filepath.WalkDir(top, func(path string, d fs.DirEntry, err error) error {
 			if err == nil && d.IsDir() {
 				dirs = append(dirs, path)

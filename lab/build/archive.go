@@ -32,23 +32,12 @@ func WriteArchive(w io.Writer, layout string, images map[string]string, skip fun
 	index.SchemaVersion = 2
 	written := map[string]bool{}
 	for name, digest := range images {
-		text, err := os.ReadFile(blobPath(layout, digest))
+		manifest, err := readManifest(layout, digest)
 		if err != nil {
 			return fmt.Errorf("archive: %s: %w", name, err)
 		}
-		var manifest struct {
-			MediaType string       `json:"mediaType"`
-			Config    descriptor   `json:"config"`
-			Layers    []descriptor `json:"layers"`
-		}
-		if err := json.Unmarshal(text, &manifest); err != nil {
-			return fmt.Errorf("archive: %s: manifest %s: %w", name, digest, err)
-		}
-		if manifest.MediaType == "" {
-			manifest.MediaType = "application/vnd.oci.image.manifest.v1+json"
-		}
 		index.Manifests = append(index.Manifests, descriptor{
-			MediaType: manifest.MediaType, Digest: digest, Size: int64(len(text)),
+			MediaType: manifest.MediaType, Digest: digest, Size: manifest.size,
 			Annotations: map[string]string{"io.containerd.image.name": name},
 		})
 		blobs := []string{digest, manifest.Config.Digest}
@@ -75,6 +64,26 @@ func WriteArchive(w io.Writer, layout string, images map[string]string, skip fun
 		return fmt.Errorf("archive: %w", err)
 	}
 	return t.Close()
+}
+
+// manifest is what the lab needs of an image manifest.
+type manifest struct {
+	MediaType string       `json:"mediaType"`
+	Config    descriptor   `json:"config"`
+	Layers    []descriptor `json:"layers"`
+	size      int64
+}
+
+func readManifest(layout, digest string) (manifest, error) {
+	text, err := os.ReadFile(blobPath(layout, digest))
+	if err != nil {
+		return manifest{}, err
+	}
+	m := manifest{MediaType: "application/vnd.oci.image.manifest.v1+json", size: int64(len(text))}
+	if err := json.Unmarshal(text, &m); err != nil {
+		return manifest{}, fmt.Errorf("manifest %s: %w", digest, err)
+	}
+	return m, nil
 }
 
 func addBlob(t *tar.Writer, layout, digest string) error {

@@ -113,7 +113,7 @@ func (b *Builder) Programs(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("build: list the programs of %s: %w", b.Source, err)
 	}
-	args := append([]string{"go", "-C", b.Source, "build", "-trimpath",
+	args := append([]string{"go", "-C", b.Source, "build",
 		"-ldflags", "-s -w -X github.com/berth-hpc/berth/renderer/command.Version=" + version,
 		"-o", filepath.Join(b.Source, "bin") + "/"}, strings.Fields(string(out))...)
 	return b.command(ctx, "programs", args)

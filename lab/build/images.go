@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"sort"
 	"strings"
 )
@@ -65,12 +66,21 @@ func (b *Builder) Base(ctx context.Context) error {
 	return nil
 }
 
-// Images builds the images whose inputs changed since they were last built and
-// returns all of them by name. The programs that they hold must be in bin/.
-func (b *Builder) Images(ctx context.Context) ([]Image, error) {
+// Images builds those of the named images (all, if none is named) whose inputs
+// changed since they were last built, and returns them. The programs that they
+// hold must be in bin/.
+func (b *Builder) Images(ctx context.Context, only ...string) ([]Image, error) {
 	names, err := b.imageNames()
 	if err != nil || len(names) == 0 {
 		return nil, err
+	}
+	for _, n := range only {
+		if !slices.Contains(names, n) {
+			return nil, fmt.Errorf("build: no image named %q; there are: %s", n, strings.Join(names, ", "))
+		}
+	}
+	if len(only) > 0 {
+		names = only
 	}
 	if err := b.Base(ctx); err != nil {
 		return nil, err
@@ -207,8 +217,37 @@ func (b *Builder) Layout(ctx context.Context, images []Image) (dir string, diges
 			return "", nil, fmt.Errorf("build: images: %w", err)
 		}
 	}
-	digests, err = layoutDigests(dir)
-	return dir, digests, err
+	if digests, err = layoutDigests(dir); err != nil {
+		return "", nil, err
+	}
+	return dir, digests, pruneLayout(dir, digests)
+}
+
+// pruneLayout removes the blobs that no image of the layout uses any more.
+func pruneLayout(dir string, digests map[string]string) error {
+	used := map[string]bool{}
+	for name, digest := range digests {
+		m, err := readManifest(dir, digest)
+		if err != nil {
+			return fmt.Errorf("build: image %s: %w", name, err)
+		}
+		used[digest], used[m.Config.Digest] = true, true
+		for _, l := range m.Layers {
+			used[l.Digest] = true
+		}
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "blobs", "sha256", "*"))
+	if err != nil {
+		return err
+	}
+	for _, f := range files {
+		if !used["sha256:"+filepath.Base(f)] {
+			if err := os.Remove(f); err != nil {
+				return fmt.Errorf("build: images: %w", err)
+			}
+		}
+	}
+	return nil
 }
 
 // layoutDigests reads the layout's index: image name → manifest digest.

@@ -267,15 +267,15 @@ func pass(c *exec.Cmd) error {
 
 func imagesCommand(open opener) *cobra.Command {
 	return &cobra.Command{
-		Use:   "images",
-		Short: "Build the platform's images that changed, and import them if the box is up",
-		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		Use:     "images [name...]",
+		Short:   "Build the platform's images that changed, and import them if the box is up",
+		Example: "  box images\n  box images slurm-worker",
+		RunE: func(cmd *cobra.Command, names []string) error {
 			b, err := open(cmd)
 			if err != nil {
 				return err
 			}
-			imported, err := b.Images(cmd.Context())
+			imported, err := b.Images(cmd.Context(), names...)
 			if err != nil {
 				return err
 			}
