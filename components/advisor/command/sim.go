@@ -7,7 +7,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/berth-hpc/berth/components/advisor/sim/parquetfile"
 	"github.com/berth-hpc/berth/components/advisor/sim/trace"
+	"github.com/berth-hpc/berth/components/advisor/sim/workload"
 )
 
 func newSim() *cobra.Command {
@@ -38,7 +40,15 @@ func (f *traceFlags) register(c *cobra.Command) {
 	c.Flags().IntVar(&f.jobs, "jobs", 0, "take at most so many jobs (0: all)")
 }
 
-func (f *traceFlags) open() (*trace.Trace, error) {
+// opened is a trace that is being read.
+type opened struct {
+	src    workload.Source
+	report *trace.Report
+	close  func() error
+}
+
+// open opens the trace; its source leaves out and cuts as the flags say.
+func (f *traceFlags) open() (*opened, error) {
 	if f.path == "" {
 		return nil, fmt.Errorf("--trace is missing; name a trace, or make one with `advisor sim generate`")
 	}
@@ -55,7 +65,28 @@ func (f *traceFlags) open() (*trace.Trace, error) {
 	if f.skip < 0 || f.jobs < 0 {
 		return nil, fmt.Errorf("--skip and --jobs are counts of jobs; %d and %d are not", f.skip, f.jobs)
 	}
-	return trace.Open(f.path, opt)
+	o := &opened{report: &trace.Report{}}
+	if parquetfile.Is(f.path) {
+		src, closer, err := parquetfile.Open(f.path)
+		if err != nil {
+			return nil, err
+		}
+		o.src, o.close = src, closer.Close
+	} else {
+		t, err := trace.Open(f.path, opt)
+		if err != nil {
+			return nil, err
+		}
+		o.src, o.report, o.close = t.Jobs(), &t.Report, t.Close
+	}
+	if f.skip > 0 || f.jobs > 0 {
+		n := f.jobs
+		if n == 0 {
+			n = 1 << 40
+		}
+		o.src = workload.Take(o.src, f.skip, n)
+	}
+	return o, nil
 }
 
 func newSimFormats() *cobra.Command {

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/berth-hpc/berth/components/advisor/sim/generate"
+	"github.com/berth-hpc/berth/components/advisor/sim/parquetfile"
 	"github.com/berth-hpc/berth/components/advisor/sim/trace"
 	"github.com/berth-hpc/berth/components/advisor/sim/workload"
 )
@@ -82,7 +83,7 @@ func writeJobs(c *cobra.Command, path string, src workload.Source, procs int) er
 	case hasSuffix(path, ".swf"):
 		write = func(w io.Writer) (err error) { n, err = trace.WriteSWF(w, src, procs, nil); return err }
 	case hasSuffix(path, ".parquet"):
-		write = func(w io.Writer) (err error) { n, err = trace.WriteParquet(w, src); return err }
+		write = func(w io.Writer) (err error) { n, err = parquetfile.Write(w, src); return err }
 	default:
 		return fmt.Errorf("--out is %q; name a file that ends in .swf or .parquet", path)
 	}
@@ -107,19 +108,11 @@ func newSimExport() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			defer t.Close()
-			src := t.Jobs()
-			if f.skip > 0 || f.jobs > 0 {
-				n := f.jobs
-				if n == 0 {
-					n = 1 << 40
-				}
-				src = workload.Take(src, f.skip, n)
-			}
-			if err := writeJobs(c, out, src, procs); err != nil {
+			defer t.close()
+			if err := writeJobs(c, out, t.src, procs); err != nil {
 				return err
 			}
-			if s := t.Report.String(); s != "" {
+			if s := t.report.String(); s != "" {
 				fmt.Fprintf(c.ErrOrStderr(), "repairs of the trace:\n%s", s)
 			}
 			return nil

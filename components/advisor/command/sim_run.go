@@ -105,16 +105,8 @@ func (f *runFlags) once(setup experiment.Setup, est experiment.Estimates, rep *r
 	if err != nil {
 		return nil, "", err
 	}
-	defer t.Close()
-	src := t.Jobs()
-	if f.trace.skip > 0 || f.trace.jobs > 0 {
-		n := f.trace.jobs
-		if n == 0 {
-			n = 1 << 40
-		}
-		src = workload.Take(src, f.trace.skip, n)
-	}
-	src = est.Apply(src)
+	defer t.close()
+	src := est.Apply(t.src)
 	if f.procsAsCards {
 		src = experiment.CardsForProcs(src)
 	}
@@ -136,7 +128,7 @@ func (f *runFlags) once(setup experiment.Setup, est experiment.Estimates, rep *r
 	if err != nil {
 		return nil, "", err
 	}
-	return out, t.Report.String(), nil
+	return out, t.report.String(), nil
 }
 
 // machineSize reads a trace's header, which ends where its first job begins.
@@ -145,14 +137,14 @@ func machineSize(f *runFlags) (int32, error) {
 	if err != nil {
 		return 0, err
 	}
-	defer t.Close()
-	for _, err := range t.Jobs() {
+	defer t.close()
+	for _, err := range t.src {
 		if err != nil {
 			return 0, err
 		}
 		break
 	}
-	h := t.Report.Header["MaxProcs"]
+	h := t.report.Header["MaxProcs"]
 	if h == "" {
 		return 0, fmt.Errorf("%s does not say how large its machine was; give --procs or --cluster", f.trace.path)
 	}

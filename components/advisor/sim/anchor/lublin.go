@@ -227,7 +227,7 @@ func Lublin(shared string, emit func(Cell)) error {
 	return nil
 }
 
-// HPC2N checks the differential rows with user estimates. The 26 jobs of unknown run time count as 10 s, as in the reference.
+// HPC2N checks the differential rows with user estimates. The 25 jobs of unknown run time count as 10 s, as in the reference.
 func HPC2N(shared string, emit func(Cell)) error {
 	jobs, _, err := readLog(filepath.Join(shared, "traces", "swf", "hpc2n.swf"), 10*workload.Second)
 	if err != nil {

@@ -125,14 +125,6 @@ func Open(path string, opt Options) (*Trace, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot open the trace: %w", err)
 	}
-	var magic [4]byte
-	if n, _ := f.ReadAt(magic[:], 0); isParquet(magic[:n]) && (opt.Format == "" || opt.Format == "auto" || opt.Format == "parquet") {
-		t, err := openParquet(path, f)
-		if err != nil {
-			f.Close()
-		}
-		return t, err
-	}
 	t, err := Read(path, f, opt)
 	if err != nil {
 		f.Close()

@@ -1,7 +1,8 @@
-package trace
+// Package parquetfile writes and reads jobs as Parquet. Unlike the formats of package trace it keeps all that a job has.
+package parquetfile
 
 import (
-	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -61,8 +62,8 @@ func (r *Row) job() workload.Job {
 	return j
 }
 
-// WriteParquet writes jobs in our Parquet schema, streaming. It returns the number of jobs.
-func WriteParquet(w io.Writer, src workload.Source) (int, error) {
+// Write writes jobs, streaming. It returns the number of jobs.
+func Write(w io.Writer, src workload.Source) (int, error) {
 	pw := parquet.NewGenericWriter[Row](w, parquet.Compression(&parquet.Zstd), parquet.CreatedBy("berth", "1", ""))
 	n := 0
 	rows := make([]Row, 0, 1024)
@@ -91,47 +92,70 @@ func WriteParquet(w io.Writer, src workload.Source) (int, error) {
 	return n, nil
 }
 
-// isParquet says that a file begins as Parquet files do.
-func isParquet(head []byte) bool { return bytes.HasPrefix(head, []byte("PAR1")) }
+// Is says whether a file begins as Parquet files do. A file that cannot be opened does not.
+func Is(path string) bool {
+	f, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	var magic [4]byte
+	n, _ := f.ReadAt(magic[:], 0)
+	return string(magic[:n]) == "PAR1"
+}
 
-// openParquet streams one of our Parquet files. Parquet is read from its end, so that it has to be a file.
-func openParquet(path string, f *os.File) (*Trace, error) {
+// Open streams the jobs of a file that Write wrote, in its order. Close it after reading.
+func Open(path string) (workload.Source, io.Closer, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, nil, fmt.Errorf("cannot open the trace: %w", err)
+	}
+	src, err := source(path, f)
+	if err != nil {
+		f.Close()
+		return nil, nil, err
+	}
+	return src, f, nil
+}
+
+func source(path string, f *os.File) (workload.Source, error) {
 	st, err := f.Stat()
 	if err != nil {
 		return nil, fmt.Errorf("cannot read the trace: %w", err)
 	}
-	t := &Trace{Format: Format{Name: "parquet", Doc: "Berth's own: all that a job has", sorted: true}, opt: Options{Window: 4096}, close: f.Close}
-	t.in = &input{file: path, opt: &t.opt, report: &t.Report}
 	pf, err := parquet.OpenFile(f, st.Size())
 	if err != nil {
-		return nil, &Error{path, 0, "not a Parquet file that can be read: " + err.Error()}
+		return nil, fmt.Errorf("%s: not a Parquet file that can be read: %w", path, err)
 	}
 	for _, need := range []string{"id", "submit", "run", "limit", "gpus"} {
 		if _, ok := pf.Schema().Lookup(need); !ok {
-			return nil, &Error{path, 0, fmt.Sprintf("the Parquet file has no column %q; only files that advisor sim export wrote can be read", need)}
+			return nil, fmt.Errorf("%s: the Parquet file has no column %q; only files that advisor sim export or generate wrote can be read", path, need)
 		}
 	}
-	t.Format.read = func(in *input, emit func(workload.Job) bool) error {
-		r := parquet.NewGenericReader[Row](f)
+	return func(yield func(workload.Job, error) bool) {
+		r := parquet.NewGenericReader[Row](pf)
 		defer r.Close()
 		rows := make([]Row, 256)
 		for {
 			n, err := r.Read(rows)
 			for i := range rows[:n] {
-				in.line++
-				in.report.Lines++
-				if !emit(rows[i].job()) {
-					return errStopped
+				j := rows[i].job()
+				if err := j.Validate(); err != nil {
+					yield(workload.Job{}, fmt.Errorf("%s: %w", path, err))
+					return
+				}
+				if !yield(j, nil) {
+					return
 				}
 			}
-			if err == io.EOF {
-				return nil
+			if errors.Is(err, io.EOF) {
+				return
 			}
 			if err != nil {
-				return in.errorf("cannot read: %v", err)
+				yield(workload.Job{}, fmt.Errorf("%s: cannot read: %w", path, err))
+				return
 			}
 			clear(rows)
 		}
-	}
-	return t, nil
+	}, nil
 }
