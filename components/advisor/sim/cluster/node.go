@@ -4,6 +4,7 @@ package cluster
 
 import (
 	"slices"
+	"strings"
 )
 
 // WholeCard is a card in thousandths.
@@ -59,6 +60,17 @@ type Demand struct {
 	Types            []string
 	// Avoid is a pool the job may not start in now, because of planned maintenance; "*" is all.
 	Avoid string
+}
+
+// JoinTypes makes one string of types, without allocating for none or one.
+func JoinTypes(types []string) string {
+	switch len(types) {
+	case 0:
+		return ""
+	case 1:
+		return types[0]
+	}
+	return strings.Join(types, "|")
 }
 
 // Group is the number of cards a job holds, or 0 for a share of one: jobs of a group are clustered by GPU clustering.

@@ -109,6 +109,13 @@ type Interference struct {
 	Seed uint64
 	// Off makes sharing free.
 	Off bool
+
+	draws *random.Reusable
+}
+
+// NewInterference prepares the draws of a seed. It is not safe for concurrent use.
+func NewInterference(seed uint64, off bool) Interference {
+	return Interference{Seed: seed, Off: off, draws: random.NewReusable(random.Interference)}
 }
 
 // Tenant is a job on a card.
@@ -149,7 +156,7 @@ func (i Interference) Factor(t Tenant, others []Tenant) float64 {
 
 func (i Interference) pair(t, o Tenant, sum float64) float64 {
 	a, b := min(t.ID, o.ID), max(t.ID, o.ID)
-	s := random.Keyed(i.Seed, random.Interference, uint64(a), uint64(b))
+	s := i.draws.At(i.Seed, uint64(a), uint64(b))
 	mean := interpolate(utilSum[:], pairSpeed[:], sum)
 	slower := min(interpolate(utilSum[:], slowerSpeed[:], sum), mean)
 	firstIsSlower := s.Float64() < .5

@@ -168,11 +168,13 @@ type Engine struct {
 	spare   []*Job
 	live    int
 	view    View
-	shapes  map[string]int32
+	shapes  map[shape]int32
 	never   map[int32]bool
 	stats   Stats
 	buf     []cluster.Tenant
 	observe Observer
+	result  Result
+	demand  cluster.Demand
 }
 
 // host is what the engine knows of a node beside its resources.
@@ -234,8 +236,8 @@ func New(cfg Config, sink func(*Result)) (*Engine, error) {
 		return nil, err
 	}
 	e := &Engine{cfg: cfg, sink: sink, nodes: cfg.Spec.Build(), matrix: cluster.NewMatrix(cfg.Spec),
-		noise: cluster.Interference{Seed: cfg.Seed, Off: cfg.NoInterference}, wakeAt: workload.Never,
-		held: map[int64]*Job{}, after: map[int64][]dependant{}, ids: map[int64]struct{}{}, broken: map[int64]struct{}{}, shapes: map[string]int32{}, never: map[int32]bool{}}
+		noise: cluster.NewInterference(cfg.Seed, cfg.NoInterference), wakeAt: workload.Never,
+		held: map[int64]*Job{}, after: map[int64][]dependant{}, ids: map[int64]struct{}{}, broken: map[int64]struct{}{}, shapes: map[shape]int32{}, never: map[int32]bool{}}
 	e.chooser = placement.NewChooser(p, e.nodes)
 	e.mirror.build(cfg.Spec, p)
 	e.view.e = e
@@ -263,6 +265,51 @@ func (e *Engine) Stats() *Stats { return &e.stats }
 
 // Now is the time of the simulation.
 func (e *Engine) Now() workload.Time { return e.now }
+
+// View gives the scheduler's view to a caller that schedules by hand, between calls of Moment.
+func (e *Engine) View() *View { return &e.view }
+
+// Moment handles the next moment at which anything happens, if it is not after t, and leaves scheduling to the caller. It reports
+// whether there was one.
+func (e *Engine) Moment(t workload.Time) bool {
+	for len(e.events) > 0 && e.events[0].at <= t {
+		if e.events[0].stale() {
+			e.pop()
+			continue
+		}
+		if t == workload.Never && !e.hope() {
+			return false
+		}
+		at := e.events[0].at
+		e.tick(at)
+		for len(e.events) > 0 && e.events[0].at == at {
+			if ev := e.pop(); !ev.stale() {
+				e.handle(&ev)
+			}
+		}
+		e.due = false
+		for _, j := range e.running {
+			e.progress(j)
+		}
+		return true
+	}
+	return false
+}
+
+// Arrive puts a job into the queue at its submission, without letting a scheduler work. All moments up to it must have been
+// handled.
+func (e *Engine) Arrive(w *workload.Job) error {
+	e.due = false
+	if e.began && len(e.events) > 0 && e.events[0].at <= w.Submit && !e.events[0].stale() {
+		return fmt.Errorf("job %d arrives at %d µs, while an event at %d µs is yet to be handled", w.ID, w.Submit, e.events[0].at)
+	}
+	err := e.Submit(w)
+	e.due = false
+	return err
+}
+
+// Live is the number of jobs in the system.
+func (e *Engine) Live() int { return e.live }
 
 // Submit runs up to a job's submission and puts the job in the queue.
 func (e *Engine) Submit(w *workload.Job) error {
@@ -456,11 +503,12 @@ func (e *Engine) finish(j *Job, o Outcome) {
 	e.stats.Last = e.now
 	j.dead = true
 	if e.sink != nil {
-		r := Result{Request: &j.Request, Outcome: o, Start: j.first, End: e.now, Service: j.service, Preempts: j.Preempts, Requeues: j.requeues}
+		r := &e.result
+		*r = Result{Request: &j.Request, Outcome: o, Start: j.first, End: e.now, Service: j.service, Preempts: j.Preempts, Requeues: j.requeues}
 		if len(j.pieces) > 0 {
 			r.Node = e.nodes[j.pieces[0].node].Name
 		}
-		e.sink(&r)
+		e.sink(r)
 	}
 	delete(e.ids, j.ID)
 	if o != Completed {

@@ -1,8 +1,6 @@
 package engine
 
 import (
-	"fmt"
-
 	"github.com/berth-hpc/berth/components/advisor/sim/cluster"
 	"github.com/berth-hpc/berth/components/advisor/sim/placement"
 )
@@ -18,18 +16,21 @@ func (m *mirror) build(s *cluster.Spec, p placement.Policy) {
 	m.chooser = placement.NewChooser(p, m.nodes)
 }
 
+// shape is what a job asks for.
+type shape struct {
+	gpus, milli, cardMem int32
+	cpu, mem             int64
+	types                string
+}
+
 // shapeOf numbers what a job asks for: jobs of one shape fit together or not at all.
 func (e *Engine) shapeOf(j *Job) int32 {
-	var buf [64]byte
-	b := fmt.Appendf(buf[:0], "%d/%d/%d/%d/%d", j.GPUs, j.GPUMilli, j.CPUMilli, j.MemMiB, j.GPUMemMiB)
-	for _, t := range j.GPUTypes {
-		b = append(append(b, '/'), t...)
-	}
-	if s, ok := e.shapes[string(b)]; ok {
+	k := shape{j.GPUs, j.GPUMilli, j.GPUMemMiB, j.CPUMilli, j.MemMiB, cluster.JoinTypes(j.GPUTypes)}
+	if s, ok := e.shapes[k]; ok {
 		return s
 	}
 	s := int32(len(e.shapes))
-	e.shapes[string(b)] = s
+	e.shapes[k] = s
 	return s
 }
 
@@ -87,14 +88,15 @@ func (e *Engine) powered(yes bool) {
 // fitOn finds pieces of nodes for a job: one node if its cards fit on one; else whole nodes of one type and the rest on
 // another; else, if the cluster allows spreading, wherever cards of one type are free.
 func (e *Engine) fitOn(j *Job, nodes []*cluster.Node, c *placement.Chooser, pieces []piece, avoid string) ([]piece, bool, bool) {
-	d := cluster.Demand{CPUMilli: j.CPUMilli, MemMiB: j.MemMiB, Cards: j.GPUs, Milli: j.GPUMilli, CardMemMiB: j.GPUMemMiB, Types: j.GPUTypes, Avoid: avoid}
+	d := &e.demand // kept by the engine, because placement policies are called through an interface
+	*d = cluster.Demand{CPUMilli: j.CPUMilli, MemMiB: j.MemMiB, Cards: j.GPUs, Milli: j.GPUMilli, CardMemMiB: j.GPUMemMiB, Types: j.GPUTypes, Avoid: avoid}
 	if j.GPUs == 0 {
 		d.Milli, d.CardMemMiB = 0, 0
 	}
-	if i, ok := c.Best(&d); ok {
+	if i, ok := c.Best(d); ok {
 		pieces, p := grow(pieces)
-		p.node, p.demand = i, d
-		p.cards = c.Policy().Cards(nodes[i], &d, p.cards[:0])
+		p.node, p.demand = i, *d
+		p.cards = c.Policy().Cards(nodes[i], d, p.cards[:0])
 		return pieces, false, true
 	}
 	if j.GPUs <= 1 {
@@ -107,7 +109,7 @@ func (e *Engine) fitOn(j *Job, nodes []*cluster.Node, c *placement.Chooser, piec
 	seen := ""
 	for i := range nodes {
 		t := nodes[i].Type
-		if t == seen || t == "" || !nodes[i].Accepts(&d) {
+		if t == seen || t == "" || !nodes[i].Accepts(d) {
 			continue
 		}
 		seen = t

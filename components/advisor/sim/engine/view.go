@@ -48,13 +48,12 @@ func (v *View) StartOn(j *Job, node, card int) bool {
 	if j.Running || !v.FitsOn(j, node, card) {
 		return false
 	}
-	d := v.demand(j)
 	pieces, p := grow(j.pieces[:0])
-	p.node, p.demand = node, d
+	p.node, p.demand = node, v.demand(j)
 	if card >= 0 {
 		p.cards = append(p.cards[:0], card)
 	} else {
-		p.cards = v.e.chooser.Policy().Cards(v.e.nodes[node], &d, p.cards[:0])
+		p.cards = v.e.chooser.Policy().Cards(v.e.nodes[node], &p.demand, p.cards[:0])
 	}
 	j.pieces, j.stretched = pieces, false
 	v.e.start(j)

@@ -1,9 +1,6 @@
 package placement
 
 import (
-	"fmt"
-	"strings"
-
 	"github.com/berth-hpc/berth/components/advisor/sim/cluster"
 )
 
@@ -12,7 +9,7 @@ import (
 type Chooser struct {
 	policy Policy
 	nodes  []*cluster.Node
-	kinds  map[string]*column
+	kinds  map[kind]*column
 	random *Random
 	fits   []int
 }
@@ -24,7 +21,7 @@ type column struct {
 
 // NewChooser prepares to choose among nodes, which stay in this order: ties go to the first.
 func NewChooser(p Policy, nodes []*cluster.Node) *Chooser {
-	c := &Chooser{policy: p, nodes: nodes, kinds: map[string]*column{}}
+	c := &Chooser{policy: p, nodes: nodes, kinds: map[kind]*column{}}
 	c.random, _ = p.(*Random)
 	return c
 }
@@ -64,21 +61,19 @@ func (c *Chooser) Best(d *cluster.Demand) (int, bool) {
 	return best, best >= 0
 }
 
-// key packs a demand; the common ones without allocation beyond the map's lookup.
+// kind is what tells demands apart.
+type kind struct {
+	cpu, mem              int64
+	cards, milli, cardMem int32
+	avoid, types          string
+}
+
 func (c *Chooser) column(d *cluster.Demand) *column {
-	var buf [64]byte
-	b := fmt.Appendf(buf[:0], "%d/%d/%d/%d/%d", d.CPUMilli, d.MemMiB, d.Cards, d.Milli, d.CardMemMiB)
-	if d.Avoid != "" {
-		b = append(append(b, '!'), d.Avoid...)
-	}
-	if len(d.Types) > 0 {
-		b = append(b, '/')
-		b = append(b, strings.Join(d.Types, "|")...)
-	}
-	if col := c.kinds[string(b)]; col != nil {
+	k := kind{d.CPUMilli, d.MemMiB, d.Cards, d.Milli, d.CardMemMiB, d.Avoid, cluster.JoinTypes(d.Types)}
+	if col := c.kinds[k]; col != nil {
 		return col
 	}
 	col := &column{score: make([]int64, len(c.nodes)), version: make([]uint64, len(c.nodes))}
-	c.kinds[string(b)] = col
+	c.kinds[k] = col
 	return col
 }

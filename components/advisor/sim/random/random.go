@@ -46,6 +46,29 @@ func Keyed(seed uint64, p Purpose, a, b uint64) Stream {
 	return Stream{rand.New(rand.NewPCG(mix(s^a), mix(s^mix(b))))}
 }
 
+// Reusable gives keyed streams without allocating: each call of At ends the stream that the call before gave.
+type Reusable struct {
+	pcg     *rand.PCG
+	stream  Stream
+	purpose uint64
+}
+
+// NewReusable makes one for a purpose.
+func NewReusable(p Purpose) *Reusable {
+	h := fnv.New64a()
+	h.Write([]byte(p))
+	r := &Reusable{pcg: rand.NewPCG(0, 0), purpose: h.Sum64()}
+	r.stream = Stream{rand.New(r.pcg)}
+	return r
+}
+
+// At gives the stream that Keyed gives.
+func (r *Reusable) At(seed, a, b uint64) Stream {
+	s := mix(seed ^ r.purpose)
+	r.pcg.Seed(mix(s^a), mix(s^mix(b)))
+	return r.stream
+}
+
 // mix is the finalizer of SplitMix64 (Steele, Lea, Flood 2014): it spreads neighbouring seeds over the state space.
 func mix(x uint64) uint64 {
 	x += 0x9e3779b97f4a7c15
