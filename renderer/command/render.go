@@ -9,6 +9,7 @@ import (
 
 	"github.com/berth-hpc/berth/renderer/compile"
 	"github.com/berth-hpc/berth/renderer/emit"
+	"github.com/berth-hpc/berth/renderer/repository"
 	"github.com/berth-hpc/berth/renderer/site"
 )
 
@@ -73,6 +74,9 @@ needs no key and no network.
 
 // renderSite renders one site into the repository, or compares.
 func renderSite(root string, one *site.Site, check bool) (renderReport, error) {
+	if err := repository.CheckChart(root, one.Delivery.Mode); err != nil {
+		return renderReport{}, err
+	}
 	rendered, err := emit.Render(root, one, parts())
 	if err != nil {
 		return renderReport{}, err

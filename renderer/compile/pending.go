@@ -1,6 +1,8 @@
 package compile
 
 import (
+	"sort"
+
 	"github.com/berth-hpc/berth/renderer/site"
 )
 
@@ -40,6 +42,7 @@ var describingFields = map[string]string{
 	"hosts.*.cpus":             "bounds what pools may ask of a host",
 	"hosts.*.memory":           "bounds what pools may ask of a host",
 	"hosts.*.gpus":             "gives pools their model and speed, and bounds their cards",
+	"pools.*.partition.pools":  "a pool's own partition has that pool's nodes",
 	"pools.*.gpuMemory":        "derived from the hosts, for share limits",
 	"storage.nfs.allowedCIDRs": "checked to cover the LAN and the pods",
 	"secrets.recipients":       "whom berth secrets init seals for",
@@ -63,4 +66,20 @@ func anyOf[V any](m map[string]V, holds func(V) bool) bool {
 		}
 	}
 	return false
+}
+
+// FieldsWithoutEffect are the paths, with * for names, of all fields that change nothing that is rendered: those that render
+// nothing yet, and those that only describe. Everything below a path counts.
+func FieldsWithoutEffect() []string {
+	var paths []string
+	for _, field := range pendingFields() {
+		if field.pattern != "monitoring" { // pending in one mode of delivery only
+			paths = append(paths, field.pattern)
+		}
+	}
+	for path := range describingFields {
+		paths = append(paths, path)
+	}
+	sort.Strings(paths)
+	return paths
 }

@@ -87,13 +87,13 @@ func Init(root string, o Options) ([]string, error) {
 	return written, nil
 }
 
-// isBerth says whether root is where Berth itself is developed.
+// isBerth says whether root is where Berth itself is developed: its CUE module is the schema's.
 func isBerth(root string) (bool, error) {
-	text, err := os.ReadFile(filepath.Join(root, "go.mod"))
+	text, err := os.ReadFile(filepath.Join(root, "cue.mod", "module.cue"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
-	return bytes.HasPrefix(text, []byte("module "+schema.Module+"\n")), err
+	return bytes.Contains(text, []byte(`"`+schema.Module+`@`)), err
 }
 
 // ChartDrift names the first file of the repository's chart that is not this berth's, or nothing. Berth's own repository has
@@ -114,6 +114,22 @@ func ChartDrift(root string) (string, error) {
 		return "", err
 	}
 	return extra[0], nil
+}
+
+// CheckChart refuses a repository whose chart is not this berth's where Flux would take the chart from it: values and chart
+// would not belong together. Berth's own repository has the original.
+func CheckChart(root, deliveryMode string) error {
+	if deliveryMode != "helm" {
+		return nil
+	}
+	if own, err := isBerth(root); err != nil || own {
+		return err
+	}
+	drift, err := ChartDrift(root)
+	if err != nil || drift == "" {
+		return err
+	}
+	return fmt.Errorf("%s: not the chart of this berth, for which the values are made; berth init . renews it", drift)
 }
 
 // vendorChart puts this berth's chart into the repository, where Flux takes it from, and says whether that changed anything.

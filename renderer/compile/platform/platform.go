@@ -50,6 +50,7 @@ func Values(s *site.Site) (*values.Values, error) {
 		Ports:       values.Ports{SrunFirst: s.Slurm.SrunPorts.First, SrunLast: s.Slurm.SrunPorts.Last},
 		Login:       values.Login{Replicas: s.Login.Replicas, NodePort: s.Login.NodePort, Image: s.Login.Image},
 	}
+	v.PriorityClasses = values.PriorityClasses{Control: naming.ControlPriority, Workers: naming.WorkerPriority}
 	if s.Variant == "box" {
 		shrink(v)
 	}

@@ -23,7 +23,15 @@ type Values struct {
 	Accounting  *Component `json:"accounting,omitempty"`
 	Rest        *Component `json:"rest,omitempty"`
 	Autoscaler  *Component `json:"autoscaler,omitempty"`
-	Pools       []Pool     `json:"pools"`
+	// PriorityClasses are those that the foundation layer makes.
+	PriorityClasses PriorityClasses `json:"priorityClasses"`
+	Pools           []Pool          `json:"pools"`
+}
+
+// PriorityClasses are the names of the pods' PriorityClasses.
+type PriorityClasses struct {
+	Control string `json:"control"`
+	Workers string `json:"workers"`
 }
 
 // Namespaces are those of the control plane and of the workers.

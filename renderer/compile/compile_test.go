@@ -1,0 +1,388 @@
+package compile_test
+
+import (
+	"fmt"
+	"reflect"
+	"regexp"
+	"runtime"
+	"sort"
+	"strings"
+	"testing"
+
+	"github.com/berth-hpc/berth/components/api"
+	"github.com/berth-hpc/berth/components/chart"
+	"github.com/berth-hpc/berth/renderer/compile"
+	"github.com/berth-hpc/berth/renderer/load"
+	"github.com/berth-hpc/berth/renderer/site"
+)
+
+func parts() compile.Parts {
+	return compile.Parts{Chart: chart.Files, ChartDir: chart.Dir, CRDs: api.CRDs()}
+}
+
+func shipped(t *testing.T) map[string]*site.Site {
+	t.Helper()
+	sites, err := load.Load("../../clusters")
+	if err != nil {
+		t.Fatal(err)
+	}
+	byName := map[string]*site.Site{}
+	for _, s := range sites {
+		byName[s.Name] = s
+	}
+	return byName
+}
+
+// text is everything that is rendered of a site, as one text.
+func text(t *testing.T, s *site.Site) (string, error) {
+	t.Helper()
+	result, err := compile.Compile(s, parts())
+	if err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	var files []string
+	for file := range result.Entry {
+		files = append(files, file)
+	}
+	sort.Strings(files)
+	for _, file := range files {
+		yaml, err := result.Entry[file].YAML()
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(&b, "# %s\n%s", file, yaml)
+	}
+	for _, layer := range result.Layers {
+		for _, o := range layer.Objects {
+			yaml, err := o.YAML()
+			if err != nil {
+				t.Fatal(err)
+			}
+			fmt.Fprintf(&b, "--- %s\n%s", layer.Name, yaml)
+		}
+	}
+	return b.String(), nil
+}
+
+func TestSameSiteSameBytes(t *testing.T) {
+	for name, s := range shipped(t) {
+		want, err := text(t, s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, processors := range []int{1, 2, 8} {
+			before := runtime.GOMAXPROCS(processors)
+			got, err := text(t, s)
+			runtime.GOMAXPROCS(before)
+			if err != nil || got != want {
+				t.Errorf("%s: another text with %d processors (%v)", name, processors, err)
+			}
+		}
+	}
+}
+
+// Flux would replace ${VAR} where its substitution is on. It is on nowhere, so a site's own text keeps its dollar signs.
+func TestFluxSubstitutesNothing(t *testing.T) {
+	lab := shipped(t)["lab"]
+	lab.Slurm.ExtraLines = []string{"TmpFS=/tmp/${USER}"}
+	for _, mode := range []string{"helm", "manifests"} {
+		lab.Delivery.Mode = mode
+		got, err := text(t, lab)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(got, "TmpFS=/tmp/${USER}") {
+			t.Errorf("%s: the site's own text did not survive", mode)
+		}
+		if strings.Contains(got, "postBuild") || strings.Contains(got, "substitute") {
+			t.Errorf("%s: Flux is told to substitute", mode)
+		}
+	}
+}
+
+func TestNoNullIsRendered(t *testing.T) {
+	for name, s := range shipped(t) {
+		got, err := text(t, s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if match := regexp.MustCompile(`(?m)^\s*(- )?[A-Za-z]+: null$`).FindString(got); match != "" {
+			t.Errorf("%s: %q; appliers disagree on what a null means", name, match)
+		}
+	}
+}
+
+// A change of values alone gives the release another ConfigMap to follow; without a change the name stays.
+func TestValuesCarryTheirHash(t *testing.T) {
+	lab := shipped(t)["lab"]
+	name := func() string {
+		got, err := text(t, lab)
+		if err != nil {
+			t.Fatal(err)
+		}
+		names := regexp.MustCompile(`name: (slurm-values-[0-9a-f]{10})`).FindAllStringSubmatch(got, -1)
+		if len(names) != 2 || names[0][1] != names[1][1] {
+			t.Fatalf("ConfigMap and release name %v", names)
+		}
+		return names[0][1]
+	}
+	first := name()
+	if again := name(); again != first {
+		t.Errorf("%s became %s without a change", first, again)
+	}
+	lab.Login.Replicas++
+	if changed := name(); changed == first {
+		t.Error("the name stayed though a value changed: the release would not follow before its interval")
+	}
+}
+
+func TestCustomResourcesAndDefinitionsAreLayersApart(t *testing.T) {
+	for name, s := range shipped(t) {
+		result, err := compile.Compile(s, parts())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, layer := range result.Layers {
+			defined, used := false, false
+			for _, o := range layer.Objects {
+				defined = defined || o.Kind() == "CustomResourceDefinition"
+				used = used || o.Kind() == "SlurmConfig" || o.Kind() == "WorkerPool"
+			}
+			if defined && used {
+				t.Errorf("%s: layer %s has a definition and its resources; the first apply finds no kind", name, layer.Name)
+			}
+		}
+	}
+}
+
+func TestConflicts(t *testing.T) {
+	sites := shipped(t)
+	var all []*site.Site
+	for _, s := range sites {
+		all = append(all, s)
+	}
+	if found := compile.Conflicts(all); len(found) != 0 {
+		t.Fatalf("the shipped sites conflict: %v", found)
+	}
+	twin := *sites["laptop"]
+	twin.Name = "twin"
+	found := compile.Conflicts([]*site.Site{&twin, sites["laptop"]})
+	var fields []string
+	for _, c := range found {
+		fields = append(fields, c.Field)
+		if !strings.Contains(c.Message, "laptop") || !strings.Contains(c.Message, "twin") {
+			t.Errorf("%q does not name both sites", c.Message)
+		}
+	}
+	if want := "[namespaces.slurm namespaces.workers hosts.laptop.address]"; fmt.Sprint(fields) != want {
+		t.Errorf("conflicts in %v, want %s", fields, want)
+	}
+}
+
+// fieldPaths walks a site and calls visit with the path of each leaf, map keys replaced by *, and a function that changes it.
+func fieldPaths(v reflect.Value, path string, visit func(path string, change func() (restore func()))) {
+	switch v.Kind() {
+	case reflect.Pointer:
+		if !v.IsNil() {
+			fieldPaths(v.Elem(), path, visit)
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			name, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
+			if name == "-" {
+				continue
+			}
+			fieldPaths(v.Field(i), strings.TrimPrefix(path+"."+name, "."), visit)
+		}
+	case reflect.Map:
+		if v.Type().Elem().Kind() != reflect.Struct {
+			visit(path, func() func() { return changeMap(v) })
+			return
+		}
+		keys := v.MapKeys()
+		sort.Slice(keys, func(i, j int) bool { return keys[i].String() < keys[j].String() })
+		for _, key := range keys {
+			// A map's elements cannot be set in place: change a copy, then put it back.
+			copied := reflect.New(v.Type().Elem()).Elem()
+			copied.Set(v.MapIndex(key))
+			fieldPaths(copied, path+".*", func(p string, change func() func()) {
+				visit(p, func() func() {
+					restore := change()
+					v.SetMapIndex(key, copied)
+					return func() { restore(); v.SetMapIndex(key, copied) }
+				})
+			})
+		}
+	default:
+		visit(path, func() func() { return changeLeaf(v, path) })
+	}
+}
+
+func changeMap(v reflect.Value) func() {
+	before := reflect.ValueOf(v.Interface())
+	after := reflect.MakeMap(v.Type())
+	for _, key := range before.MapKeys() {
+		after.SetMapIndex(key, before.MapIndex(key))
+	}
+	value := reflect.New(v.Type().Elem()).Elem()
+	switch value.Kind() {
+	case reflect.String:
+		value.SetString("CHANGED")
+	case reflect.Int:
+		value.SetInt(77)
+	case reflect.Float64:
+		value.SetFloat(77)
+	}
+	after.SetMapIndex(reflect.ValueOf("changed"), value)
+	v.Set(after)
+	return func() { v.Set(before) }
+}
+
+// alternatives are other values for fields that take only some.
+var alternatives = map[string]string{
+	"variant": "box", "variantOf": "other", "slurm.profile": "fcfs", "slurm.preemption.type": "qos", "slurm.preemption.mode": "requeue",
+	"storage.type": "local", "delivery.mode": "manifests", "pools.*.sharing.mps.users": "one", "advisor.mode": "live", "placement.mode": "live",
+	"pools.*.partition.state": "DRAIN", "images.pullPolicy": "Always",
+}
+
+func changeLeaf(v reflect.Value, path string) func() {
+	before := reflect.ValueOf(v.Interface())
+	restore := func() { v.Set(before) }
+	switch v.Kind() {
+	case reflect.Bool:
+		v.SetBool(!v.Bool())
+	case reflect.Int:
+		v.SetInt(v.Int() + 1)
+	case reflect.Float64:
+		v.SetFloat(v.Float() + 0.5)
+	case reflect.Slice:
+		element := reflect.New(v.Type().Elem()).Elem()
+		if element.Kind() == reflect.String {
+			element.SetString(sliceElement(path))
+		}
+		v.Set(reflect.Append(v, element))
+	case reflect.String:
+		other := alternatives[path]
+		switch {
+		case other != "" && other != v.String():
+			v.SetString(other)
+		case regexp.MustCompile(`^\d+(Mi|Gi|Ti)$`).MatchString(v.String()):
+			v.SetString("7Gi")
+		case regexp.MustCompile(`^\d+(s|m|h|d|-\d\d:\d\d:\d\d)|^\d+:\d\d:\d\d$`).MatchString(v.String()):
+			v.SetString("17m")
+		case strings.HasSuffix(strings.ToLower(path), "time") || path == "slurm.qos.*.maxWall":
+			v.SetString("17m")
+		default:
+			v.SetString(v.String() + "changed")
+		}
+	}
+	return restore
+}
+
+func sliceElement(path string) string {
+	switch path {
+	case "pools.*.hosts":
+		return "gpu-fast"
+	case "users.*.groups":
+		return "lattice"
+	case "slurm.partitions.*.pools":
+		return "cpu"
+	}
+	return "changed"
+}
+
+// full is a site with every part of the type set somewhere, so that the walk reaches every field.
+func full(t *testing.T) *site.Site {
+	s := shipped(t)["lab"]
+	s.VariantOf = "lab"
+	host := s.Hosts["gpu-fast"]
+	host.Rack = "r1"
+	s.Hosts["gpu-fast"] = host
+	s.Groups = map[string]site.Group{"lattice": {GID: 5001}}
+	s.Reserved = map[string]site.Reservation{"class": {Start: "2027-04-12T10:00:00"}}
+	s.Slurm.QOS = map[string]site.QOS{"urgent": {Priority: 10, MaxWall: "1h", UsageFactor: 0.5}}
+	s.Monitoring.Receivers = map[string]site.Alert{"chat": {Webhook: "https://chat.example.org"}, "slack": {Slack: "slack-url"}}
+	s.Advisor.Evidence = &site.Evidence{}
+	s.Storage.Local = &site.Local{Path: "/srv"}
+	shards := s.Pools["gpu-rtx3080"]
+	shards.Sharing = site.Sharing{Shard: &site.Shard{Count: 2}}
+	shards.Tolerations = []site.Toleration{{Key: "gpu"}}
+	s.Pools["gpu-rtx3080"] = shards
+	mps := s.Pools["gpu-rtx4070"]
+	copied := *mps.Sharing.MPS
+	mps.Sharing.MPS = &copied
+	s.Pools["gpu-rtx4070"] = mps
+	return s
+}
+
+// Every field of a site either changes what is rendered, or is named as one that renders nothing (yet). The test changes each
+// field and looks; it believes no list.
+func TestNoFieldIsSilentlyIgnored(t *testing.T) {
+	withoutEffect := compile.FieldsWithoutEffect()
+	named := func(path string) string {
+		for _, pattern := range withoutEffect {
+			if path == pattern || strings.HasPrefix(path, pattern+".") {
+				return pattern
+			}
+		}
+		return ""
+	}
+	effective := map[string]bool{}
+	var walked []string
+	for _, prepare := range []func(*site.Site){
+		func(*site.Site) {},
+		func(s *site.Site) { s.Storage.Type, s.Delivery.Mode = "local", "manifests" },
+	} {
+		s := full(t)
+		prepare(s)
+		base, err := text(t, s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fieldPaths(reflect.ValueOf(s).Elem(), "", func(path string, change func() func()) {
+			walked = append(walked, path)
+			if effective[path] {
+				return
+			}
+			restore := change()
+			changed, err := text(t, s)
+			restore()
+			if err != nil || changed != base {
+				effective[path] = true
+			}
+		})
+		if again, err := text(t, s); err != nil || again != base {
+			t.Fatalf("the walk did not put the site back (%v)", err)
+		}
+	}
+	used := map[string]bool{}
+	for _, path := range walked {
+		pattern := named(path)
+		if pattern == "" && !effective[path] {
+			t.Errorf("%s changes nothing that is rendered, and nothing says so", path)
+			effective[path] = true // once is enough
+		}
+		used[pattern] = true
+	}
+	for _, pattern := range withoutEffect {
+		if !used[pattern] {
+			t.Errorf("%s is named as without effect, but no such field exists", pattern)
+		}
+	}
+}
+
+func TestPendingFieldsAreNamedWhenSet(t *testing.T) {
+	sites := shipped(t)
+	result, err := compile.Compile(sites["campus"], parts())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var what []string
+	for _, omission := range result.Pending {
+		what = append(what, omission.What)
+	}
+	if want := "[hosts.*.rack reservations modules]"; fmt.Sprint(what) != want {
+		t.Errorf("campus: %v, want %s", what, want)
+	}
+}

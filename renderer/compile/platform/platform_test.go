@@ -1,0 +1,138 @@
+package platform
+
+import (
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/berth-hpc/berth/components/chart"
+	"github.com/berth-hpc/berth/renderer/load"
+	"github.com/berth-hpc/berth/renderer/site"
+)
+
+// Every value that we set is one that the chart documents: a misspelt or renamed one would be ignored without a word.
+func TestTheChartKnowsEveryValue(t *testing.T) {
+	text, err := fs.ReadFile(chart.Files, chart.Dir+"/values.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var documented map[string]any
+	if err := yaml.Unmarshal(text, &documented); err != nil {
+		t.Fatal(err)
+	}
+	sites, err := load.Load("../../../clusters")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range sites {
+		v, err := Values(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		encoded, err := json.Marshal(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var set map[string]any
+		if err := json.Unmarshal(encoded, &set); err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range unknown(set, documented, "") {
+			t.Errorf("%s sets %s, which values.yaml does not have", s.Name, path)
+		}
+	}
+}
+
+// free are maps whose keys are the site's own.
+var free = map[string]bool{
+	"images.digests": true, "slurm.config.files": true, "users.keys": true, "pools[].env": true, "pools[].nodeSelector": true,
+	"pools[].requests": true, "pools[].limits": true, "pools[].sharing": true, "pools[].tolerations": true,
+	"slurm.accounts": true, // typed by the custom resource itself
+}
+
+func unknown(set, documented any, path string) []string {
+	if free[path] {
+		return nil
+	}
+	switch s := set.(type) {
+	case map[string]any:
+		d, _ := documented.(map[string]any)
+		var out []string
+		for key, value := range s {
+			below := strings.TrimPrefix(path+"."+key, ".")
+			if known, ok := d[key]; !ok {
+				out = append(out, below)
+			} else {
+				out = append(out, unknown(value, known, below)...)
+			}
+		}
+		return out
+	case []any:
+		d, _ := documented.([]any)
+		var out []string
+		for _, value := range s {
+			var first any
+			if len(d) > 0 {
+				first = d[0]
+			}
+			out = append(out, unknown(value, first, path+"[]")...)
+		}
+		return out
+	}
+	return nil
+}
+
+func TestAccountsComeAfterTheirParents(t *testing.T) {
+	s := &site.Site{Accounts: map[string]site.Account{
+		"a": {Parent: "z"}, "z": {Parent: "m"}, "m": {Parent: "root"}, "b": {},
+	}}
+	tree, err := Accounts(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var order []string
+	for _, account := range tree.Accounts {
+		order = append(order, account.Name)
+	}
+	if got := fmt.Sprint(order); got != "[b m z a]" {
+		t.Errorf("order %s, want [b m z a]", got)
+	}
+	s.Accounts["m"] = site.Account{Parent: "a"}
+	if _, err := Accounts(s); err == nil || !strings.HasPrefix(err.Error(), "accounts.a.parent: the account is its own ancestor") {
+		t.Errorf("a loop: %v", err)
+	}
+	s.Accounts["m"] = site.Account{Parent: "nobody"}
+	if _, err := Accounts(s); err == nil || !strings.HasPrefix(err.Error(), `accounts.m.parent: account "nobody"`) {
+		t.Errorf("an unknown parent: %v", err)
+	}
+}
+
+// The box asks the machine for little, and Slurm believes the declared sizes.
+func TestTheBoxIsSmall(t *testing.T) {
+	sites, err := load.Load("../../../clusters", "lab-box")
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := Values(sites[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, pool := range v.Pools {
+		if pool.Requests["cpu"] != "50m" || pool.Requests["memory"] != "64Mi" || pool.Limits["cpu"] != "" {
+			t.Errorf("pool %s: requests %v, limits %v", pool.Name, pool.Requests, pool.Limits)
+		}
+		if pool.RuntimeClassName != "" {
+			t.Errorf("pool %s wants the runtime class %s, which the box has not", pool.Name, pool.RuntimeClassName)
+		}
+		if pool.CPUs != sites[0].Pools[pool.Name].CPUs {
+			t.Errorf("pool %s: Slurm is told %d CPUs", pool.Name, pool.CPUs)
+		}
+	}
+	if !strings.Contains(v.Slurm.Config.Files["slurm.conf"], "SlurmdParameters=config_overrides") {
+		t.Error("Slurm is not told to believe")
+	}
+}
