@@ -430,23 +430,27 @@ func (x *Index) sweep(nd *node, f *Fit, take func(int32)) {
 	// the extra processors.
 	hit := false
 	free, window, extra := int64(f.Free), f.Window, int64(f.Extra)
-	for k := 0; k < int(nd.n) && free > 0; {
-		e := &nd.ents[int(nd.off)+k]
-		w := int64(e.Procs)
-		if (free-w)|((window-e.Limit)&(extra-w)) < 0 {
-			k++
-			continue
+	for k := 0; free > 0; {
+		es := nd.live()
+		for ; k < len(es); k++ {
+			w := int64(es[k].Procs)
+			if (free-w)|((window-es[k].Limit)&(extra-w)) >= 0 {
+				break
+			}
 		}
-		slot := e.Slot
-		free -= w
-		if e.Limit > window {
-			extra -= w
+		if k >= len(es) {
+			break
 		}
-		extra = min(extra, free)
+		e := es[k]
 		nd.cut(k)
 		x.n--
 		hit = true
-		take(slot)
+		free -= int64(e.Procs)
+		if e.Limit > window {
+			extra -= int64(e.Procs)
+		}
+		extra = min(extra, free)
+		take(e.Slot)
 	}
 	f.Free, f.Extra = int32(free), int32(extra)
 	if hit {

@@ -22,7 +22,7 @@ func sniffSWF(head string) bool {
 	for line := range strings.Lines(head) {
 		line = strings.TrimSpace(line)
 		if line == "" || line[0] == ';' {
-			if strings.HasPrefix(line, ";") && containsAll(line, "Version") {
+			if strings.HasPrefix(line, ";") && (containsAll(line, "Version") || containsAll(line, "MaxProcs") || containsAll(line, "UnixStartTime")) {
 				return true
 			}
 			continue
