@@ -55,9 +55,10 @@ func (h *endHeap) pop() end {
 
 // planned is a running job and when it ends at the latest.
 type planned struct {
-	end   int64
-	procs int32
-	slot  int32
+	end, seq int64
+	procs    int32
+	slot     int32
+	exact    bool // ends then and not before
 }
 
 // runningList holds the running jobs by planned end, the soonest last, so that the usual removal is a pop. It is as long as
@@ -78,12 +79,23 @@ func (r runningList) at(t int64) int {
 	return lo
 }
 
-func (r *runningList) insert(t int64, procs, slot int32) {
+func (r *runningList) insert(p planned) {
 	s := append(*r, planned{})
-	i := (*r).at(t)
-	copy(s[i+1:], s[i:])
-	s[i] = planned{t, procs, slot}
+	n := len(s) - 1
+	i := (*r).at(p.end)
+	for i < n && s[i].end == p.end && s[i].seq > p.seq {
+		i++
+	}
+	copy(s[i+1:], s[i:n])
+	s[i] = p
 	*r = s
+}
+
+// cut takes out the entry at a position.
+func (r *runningList) cut(i int) {
+	s := *r
+	copy(s[i:], s[i+1:])
+	*r = s[:len(s)-1]
 }
 
 func (r *runningList) remove(t int64, slot int32) {

@@ -180,11 +180,20 @@ func (e *Engine) advance(t int64) {
 	if e.pass.due {
 		e.schedule()
 	}
-	for len(e.ends) > 0 && e.ends[0].at <= t {
-		at := e.ends[0].at
+	for {
+		at, i := e.nextEnd()
+		if at > t || at == workload.Never {
+			break
+		}
 		e.tick(at)
-		for len(e.ends) > 0 && e.ends[0].at == at {
-			e.complete(e.ends.pop().slot)
+		for next := at; next == at; next, i = e.nextEnd() {
+			if i < 0 {
+				e.complete(e.ends.pop().slot)
+			} else {
+				s := e.running[i].slot
+				e.running.cut(i)
+				e.finish(s)
+			}
 		}
 		e.pass.full, e.pass.due = true, true
 		if at == t {
@@ -197,12 +206,30 @@ func (e *Engine) advance(t int64) {
 	}
 }
 
+// nextEnd is when the next running job ends, and its place in the running list; −1 if it is the first of the heap. Jobs that run
+// for exactly their limit end in the order of the list and never enter the heap.
+func (e *Engine) nextEnd() (at int64, i int) {
+	at, i = workload.Never, -1
+	for k := len(e.running) - 1; k >= 0; k-- {
+		if e.running[k].exact {
+			at, i = e.running[k].end, k
+			break
+		}
+	}
+	if len(e.ends) > 0 {
+		if h := &e.ends[0]; h.at < at || h.at == at && h.seq < e.running[i].seq {
+			return h.at, -1
+		}
+	}
+	return at, i
+}
+
 func (e *Engine) tick(t int64) {
 	if e.now >= 0 || e.stats.Jobs > 0 {
 		dt := float64(t - e.now)
 		w := float64(e.Waiting())
 		e.stats.WaitingArea += dt * w
-		e.stats.SystemArea += dt * (w + float64(len(e.ends)))
+		e.stats.SystemArea += dt * (w + float64(len(e.running)))
 	}
 	e.now = t
 }
@@ -217,13 +244,18 @@ func (e *Engine) take() int32 {
 	return int32(len(e.jobs) - 1)
 }
 
+// complete ends a job that ran for longer or shorter than its limit.
 func (e *Engine) complete(s int32) {
 	l := &e.jobs[s]
-	e.free += l.Procs
 	e.running.remove(l.start+l.Limit, s)
-	if l.start+l.Limit != e.now {
-		e.plan.valid = false
-	}
+	e.plan.valid = false
+	e.finish(s)
+}
+
+// finish ends a job that is in the running list no more.
+func (e *Engine) finish(s int32) {
+	l := &e.jobs[s]
+	e.free += l.Procs
 	e.stats.Events++
 	e.stats.LastEnd = e.now
 	e.stats.BusyArea += float64(l.Procs) * float64(e.now-l.start)
@@ -244,10 +276,12 @@ func (e *Engine) start(s int32) {
 	if e.cfg.EnforceLimits {
 		run = min(run, l.Limit)
 	}
-	e.ends.push(end{e.now + run, l.seq, s})
-	e.running.insert(l.start+l.Limit, l.Procs, s)
+	if run != l.Limit {
+		e.ends.push(end{e.now + run, l.seq, s})
+	}
+	e.running.insert(planned{l.start + l.Limit, l.seq, l.Procs, s, run == l.Limit})
 	e.stats.LastStart = e.now
-	e.stats.MaxRunning = max(e.stats.MaxRunning, len(e.ends))
+	e.stats.MaxRunning = max(e.stats.MaxRunning, len(e.running))
 }
 
 func (e *Engine) request(l *live) *workload.Request {
