@@ -102,7 +102,9 @@ func (o *ordered) Pass(v *View) workload.Time {
 		sortJobs(rest)
 	}
 	clear(o.failed)
-	o.failed[head.shape] = true
+	// Ahead of maintenance a job's length decides with its shape, and nothing can be remembered.
+	remember := len(v.e.cfg.Spec.Maintenance) == 0
+	o.failed[head.shape] = remember
 	for _, j := range rest {
 		// What did not fit once does not fit again in this pass. Under EASY a shape may fail for its length alone, so that only
 		// a lack of room is remembered.
@@ -110,7 +112,7 @@ func (o *ordered) Pass(v *View) workload.Time {
 			continue
 		}
 		if !v.Borrow(j, res) && !v.roomFor(j) {
-			o.failed[j.shape] = true
+			o.failed[j.shape] = remember
 		}
 	}
 	return workload.Never

@@ -144,7 +144,7 @@ func (p *preemptive) planOne(v *View, j *Job) {
 	}
 	pieces, _, ok := v.e.fitOn(j, m.nodes, m.chooser, nil, v.e.avoid(j))
 	if !ok {
-		p.hold[j.shape] = true
+		p.hold[j.shape] = len(v.e.cfg.Spec.Maintenance) == 0
 		return
 	}
 	for k := range pieces {

@@ -34,7 +34,10 @@ func NewGittins(sample []float64) (*Gittins, error) {
 }
 
 // Index is G(a). Beyond the largest size of the sample nothing is known, and the index is 0.
-func (g *Gittins) Index(a float64) float64 {
+func (g *Gittins) Index(a float64) float64 { return g.index(a, 0) }
+
+// index leaves out stretches shorter than least, in which a sample of a continuous law is noise.
+func (g *Gittins) index(a, least float64) float64 {
 	n := len(g.sizes)
 	from := sort.Search(n, func(i int) bool { return g.sizes[i] > a })
 	if from == n {
@@ -47,6 +50,9 @@ func (g *Gittins) Index(a float64) float64 {
 			continue
 		}
 		d := g.sizes[i] - a
+		if d < least {
+			continue
+		}
 		finish := float64(i + 1 - from)
 		// Those that finish within d need their size, the others d.
 		work := g.sum[i+1] - g.sum[from] - float64(finish*a) + float64((left-finish)*d)
