@@ -118,9 +118,9 @@ func (s *lublinStream) size() int {
 	low, med := min(sizeLow, high), min(sizeMed, max(high-1, sizeLow))
 	var u float64
 	if s.sizes.Float64() <= sizeProb {
-		u = low + s.sizes.Float64()*(med-low)
+		u = low + float64(s.sizes.Float64()*(med-low))
 	} else {
-		u = med + s.sizes.Float64()*(high-med)
+		u = med + float64(s.sizes.Float64()*(high-med))
 	}
 	if s.sizes.Float64() <= powerProb {
 		u = math.Floor(u + 0.5)
@@ -138,7 +138,7 @@ func (l Lublin) Source() (workload.Source, error) {
 		pre, work := l.stream(), 0.0
 		for range l.Jobs {
 			_, run, size := pre.next()
-			work += run * float64(size)
+			work += float64(run * float64(size))
 		}
 		scale := work / (l.Load * float64(l.Procs)) / max(pre.clock, 1)
 		s := l.stream()
@@ -148,7 +148,7 @@ func (l Lublin) Source() (workload.Source, error) {
 			j.ID, j.Submit, j.Procs = int64(i+1), workload.Seconds(at*scale), int32(size)
 			j.Limit = j.Run
 			if l.Estimate > 1 {
-				j.Limit = workload.Seconds(math.Ceil(run * (1 + s.estimates.Float64()*(l.Estimate-1))))
+				j.Limit = workload.Seconds(math.Ceil(run * (1 + float64(s.estimates.Float64()*(l.Estimate-1)))))
 			}
 			if !yield(j, nil) {
 				return

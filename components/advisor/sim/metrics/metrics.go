@@ -77,7 +77,7 @@ func (c *Collector) Add(j *Job) {
 		}
 	}
 	c.sum.Preempts += j.Preempts
-	c.area += workload.InSeconds(j.Service) * j.Width
+	c.area += float64(workload.InSeconds(j.Service) * j.Width)
 	if j.Failed {
 		c.sum.Failed++
 		return
@@ -164,7 +164,7 @@ func Quantile(sorted []float64, p float64) float64 {
 	if i+1 >= len(sorted) {
 		return sorted[len(sorted)-1]
 	}
-	return sorted[i] + (h-float64(i))*(sorted[i+1]-sorted[i])
+	return sorted[i] + float64((h-float64(i))*(sorted[i+1]-sorted[i]))
 }
 
 // CVaR is the mean of the upper 1 − p of sorted values, the value at the boundary weighted by its fraction.
@@ -176,7 +176,7 @@ func CVaR(sorted []float64, p float64) float64 {
 	s, left := 0.0, tail
 	for i := len(sorted) - 1; i >= 0 && left > 0; i-- {
 		w := math.Min(1, left)
-		s += w * sorted[i]
+		s += float64(w * sorted[i])
 		left -= w
 	}
 	return s / tail
@@ -187,7 +187,7 @@ func Jain(xs []float64) float64 {
 	var s, q float64
 	for _, x := range xs {
 		s += x
-		q += x * x
+		q += float64(x * x)
 	}
 	if q == 0 {
 		return 1

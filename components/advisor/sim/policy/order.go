@@ -50,7 +50,7 @@ var SAF Order = order{"saf", true, func(r *workload.Request, _ workload.Time) fl
 // log10(r)·n + 870·log10(s), r and s (the absolute submit time of the log) in seconds. A submit time below one second counts
 // as one second, because the logarithm has to exist.
 var F1 Order = order{"f1", true, func(r *workload.Request, _ workload.Time) float64 {
-	return math.Log10(seconds(r.Limit))*Width(r) + 870*math.Log10(max(seconds(r.Submit), 1))
+	return float64(math.Log10(seconds(r.Limit))*Width(r)) + float64(870*math.Log10(max(seconds(r.Submit), 1))) // not fused
 }}
 
 // WFP3 favours long waits in units of the estimate, cubed, times width (Tang et al. 2009): −(w/r)³·n.

@@ -228,8 +228,8 @@ func (e *Engine) tick(t int64) {
 	if e.now >= 0 || e.stats.Jobs > 0 {
 		dt := float64(t - e.now)
 		w := float64(e.Waiting())
-		e.stats.WaitingArea += dt * w
-		e.stats.SystemArea += dt * (w + float64(len(e.running)))
+		e.stats.WaitingArea += float64(dt * w)
+		e.stats.SystemArea += float64(dt * (w + float64(len(e.running))))
 	}
 	e.now = t
 }
@@ -258,7 +258,7 @@ func (e *Engine) finish(s int32) {
 	e.free += l.Procs
 	e.stats.Events++
 	e.stats.LastEnd = e.now
-	e.stats.BusyArea += float64(l.Procs) * float64(e.now-l.start)
+	e.stats.BusyArea += float64(float64(l.Procs) * float64(e.now-l.start))
 	if e.sink != nil {
 		r := Result{ID: l.ID, Submit: l.Submit, Start: l.start, End: e.now, Procs: l.Procs}
 		r.Killed = e.cfg.EnforceLimits && l.Run > l.Limit

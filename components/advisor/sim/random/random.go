@@ -90,13 +90,13 @@ func (s Stream) Gamma(k, theta float64) float64 {
 	c := 1 / math.Sqrt(9*d)
 	for {
 		x := s.NormFloat64()
-		v := 1 + c*x
+		v := 1 + float64(c*x)
 		if v <= 0 {
 			continue
 		}
 		v = v * v * v
 		u := 1 - s.Float64()
-		if math.Log(u) < 0.5*x*x+d-d*v+d*math.Log(v) {
+		if math.Log(u) < float64(0.5*x*x)+d-float64(d*v)+float64(d*math.Log(v)) {
 			return d * v * theta
 		}
 	}

@@ -158,7 +158,7 @@ func (m *machine) score(j *job) [2]float64 {
 	case "sjf":
 		return [2]float64{req, submit}
 	case "f1":
-		return [2]float64{math.Log10(req)*n + 870*math.Log10(max(submit, 1)), 0}
+		return [2]float64{float64(math.Log10(req)*n) + float64(870*math.Log10(max(submit, 1))), 0}
 	case "wfp3":
 		return [2]float64{policy.WFP3Score(wait, req, n), 0}
 	case "unicep":
@@ -176,7 +176,7 @@ func (m *machine) outcome() Sequence {
 		s.BSLD += metrics.BoundedSlowdown(wait, run)
 		s.Wait += wait
 		s.Turnaround += wait + run
-		area += run * float64(j.n)
+		area += float64(run * float64(j.n))
 		last = max(last, j.start)
 	}
 	n := float64(len(m.jobs))
