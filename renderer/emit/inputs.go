@@ -39,7 +39,7 @@ func ReadInputs(root, site string) (Inputs, error) {
 	}
 	if len(secrets) > 0 {
 		if _, ok := secrets["kustomization.yaml"]; !ok {
-			return in, fmt.Errorf("%s: kustomization.yaml is missing; list the secrets in it under resources:", naming.Secrets(site))
+			return in, fmt.Errorf("%s: kustomization.yaml is missing; list the secrets in it under its resources key", naming.Secrets(site))
 		}
 		in.Secrets = secrets
 	}

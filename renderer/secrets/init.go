@@ -66,7 +66,7 @@ func sealed(s *site.Site, recipients []string) (map[string][]byte, error) {
 		}
 		name := secret.Namespace + "-" + secret.Name + ".yaml"
 		if files[name], err = Seal(text, recipients); err != nil {
-			return nil, fmt.Errorf("Secret %s/%s: %w", secret.Namespace, secret.Name, err)
+			return nil, fmt.Errorf("seal Secret %s/%s: %w", secret.Namespace, secret.Name, err)
 		}
 		list.Resources = append(list.Resources, name)
 	}
