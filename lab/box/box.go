@@ -150,6 +150,7 @@ func (b *Box) Env() []string {
 	return []string{
 		"KUBECONFIG=" + b.Kubeconfig(),
 		"BERTH_LAB_DIR=" + b.Dir,
+		"BERTH_CLONE=" + b.Clone(),
 		"SOPS_AGE_KEY_FILE=" + b.AgeKeyFile(),
 		"PATH=" + b.path("bin") + ":" + filepath.Join(b.Source, "bin") + ":" + os.Getenv("PATH"),
 	}

@@ -62,20 +62,23 @@ func (b *Box) Reconcile(ctx context.Context) error {
 }
 
 // syncRepository makes the site's repository and the user's clone, or brings
-// newer commits of the checkout into an existing clone.
+// into an existing clone what others pushed and newer commits of the checkout.
 func (b *Box) syncRepository(ctx context.Context) error {
 	if err := gitserver.InitBare(b.path("git", "lab.git")); err != nil {
 		return err
 	}
 	if !exists(filepath.Join(b.Clone(), ".git")) {
-		if err := b.makeClone(ctx); err != nil {
-			return err
-		}
-	} else if err := b.mergeCheckout(ctx); err != nil {
+		return b.makeClone(ctx)
+	}
+	if _, err := b.Git(ctx, "remote", "set-url", "origin", b.GitURL()); err != nil {
 		return err
 	}
-	_, err := b.Git(ctx, "remote", "set-url", "origin", b.GitURL())
-	return err
+	if _, err := b.gitIn(ctx, b.path("git", "lab.git"), "rev-parse", "--verify", "--quiet", "refs/heads/main"); err == nil {
+		if err := b.merge(ctx, "the git server", "origin", "main"); err != nil {
+			return err
+		}
+	}
+	return b.merge(ctx, "the checkout", b.Source, "HEAD")
 }
 
 func (b *Box) makeClone(ctx context.Context) error {
@@ -112,11 +115,11 @@ func (b *Box) userHasNoIdentity(ctx context.Context) bool {
 	return exec.CommandContext(ctx, "git", "config", "--global", "user.email").Run() != nil
 }
 
-// mergeCheckout merges the checkout's commit into the clone. Conflicts in
+// merge merges a commit of another repository into the clone. Conflicts in
 // generated files don't matter, they are rendered again; any other is the
 // user's, and leaves the clone as it was.
-func (b *Box) mergeCheckout(ctx context.Context) error {
-	if _, err := b.Git(ctx, "fetch", "--quiet", "--no-tags", b.Source, "HEAD"); err != nil {
+func (b *Box) merge(ctx context.Context, whose, repository, ref string) error {
+	if _, err := b.Git(ctx, "fetch", "--quiet", "--no-tags", repository, ref); err != nil {
 		return err
 	}
 	if _, err := b.Git(ctx, "merge-base", "--is-ancestor", "FETCH_HEAD", "HEAD"); err == nil {
@@ -125,9 +128,9 @@ func (b *Box) mergeCheckout(ctx context.Context) error {
 	if dirty, err := b.Git(ctx, "status", "--porcelain", "--untracked-files=no"); err != nil {
 		return err
 	} else if dirty != "" {
-		return fmt.Errorf("box: %s has changes that are not committed, and the checkout has newer commits to merge; commit or undo them:\n%s", b.Clone(), strings.TrimRight(dirty, "\n"))
+		return fmt.Errorf("box: %s has changes that are not committed, and %s has newer commits to merge; commit or undo them:\n%s", b.Clone(), whose, strings.TrimRight(dirty, "\n"))
 	}
-	_, mergeErr := b.Git(ctx, "merge", "--quiet", "--no-edit", "-m", "Merge the checkout", "FETCH_HEAD")
+	_, mergeErr := b.Git(ctx, "merge", "--quiet", "--no-edit", "-m", "Merge "+whose, "FETCH_HEAD")
 	if mergeErr == nil {
 		return nil
 	}
@@ -154,8 +157,8 @@ func (b *Box) mergeCheckout(ctx context.Context) error {
 	}
 	if len(users) > 0 || conflicts == "" {
 		_, _ = b.Git(ctx, "merge", "--abort")
-		return fmt.Errorf("box: the checkout's newer commits conflict with the clone in %s; merge them there by hand (git pull %s HEAD): %w",
-			strings.Join(users, ", "), b.Source, mergeErr)
+		return fmt.Errorf("box: newer commits of %s conflict with the clone in %s; merge them there by hand (git pull %s %s): %w",
+			whose, strings.Join(users, ", "), repository, ref, mergeErr)
 	}
 	_, err = b.Git(ctx, "commit", "--quiet", "--no-edit")
 	return err
