@@ -23,12 +23,18 @@ import (
 	"github.com/berth-hpc/berth/renderer/site"
 )
 
-// limit bounds one evaluation. A site of a thousand users takes seconds; releases of CUE have hung on recursion.
-const limit = 2 * time.Minute
+// limit bounds one evaluation. A site of a thousand users takes two seconds; releases of CUE have hung on recursion.
+const limit = 5 * time.Minute
 
 // Load reads the CUE package in dir, a lab's clusters/, and returns the named sites, or all of them, in the order of their
 // names. What is wrong with them comes back as Problems; other errors are about the directory or about CUE itself.
 func Load(dir string, names ...string) ([]*site.Site, error) {
+	return bounded(dir, limit, func() ([]*site.Site, error) { return loadAll(dir, names) })
+}
+
+// bounded calls evaluate and turns a panic of CUE's, or an evaluation that does not end, into an error. The goroutine of one
+// that does not end is left behind: CUE cannot be interrupted.
+func bounded(dir string, limit time.Duration, evaluate func() ([]*site.Site, error)) ([]*site.Site, error) {
 	type result struct {
 		sites []*site.Site
 		err   error
@@ -41,7 +47,7 @@ func Load(dir string, names ...string) ([]*site.Site, error) {
 				done <- result{err: fmt.Errorf("%s: CUE failed while it evaluated the sites (%s); `cue vet -c %s` may say more", dir, line, dir)}
 			}
 		}()
-		sites, err := loadAll(dir, names)
+		sites, err := evaluate()
 		done <- result{sites, err}
 	}()
 	select {
