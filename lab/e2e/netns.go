@@ -43,9 +43,16 @@ func (r *run) placeOf(name string, p pod) place {
 			continue
 		}
 		groups, err := os.ReadFile("/proc/" + e.Name() + "/cgroup")
-		if err == nil && strings.Contains(string(groups), "/pod"+p.Metadata.UID) {
-			return place{name: name, netns: "/proc/" + e.Name() + "/ns/net", address: p.Status.PodIP}
+		if err != nil || !strings.Contains(string(groups), "/pod"+p.Metadata.UID) {
+			continue
 		}
+		// Held open: the process may be a probe or a container that ends soon, the pod's network stays.
+		ns, err := os.Open("/proc/" + e.Name() + "/ns/net")
+		if err != nil {
+			continue
+		}
+		r.Cleanup(func() { ns.Close() })
+		return place{name: name, netns: fmt.Sprintf("/proc/self/fd/%d", ns.Fd()), address: p.Status.PodIP}
 	}
 	r.Fatalf("no process of pod %s (%s) is on this machine", p.Metadata.Name, p.Metadata.UID)
 	return place{}

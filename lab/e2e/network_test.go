@@ -96,7 +96,7 @@ func (r *run) strangerPod() place {
 	{"apiVersion":"v1","kind":"Namespace","metadata":{"name":%[1]q}},
 	{"apiVersion":"v1","kind":"Pod","metadata":{"name":%[2]q,"namespace":%[1]q},"spec":{
 		"terminationGracePeriodSeconds":0,"automountServiceAccountToken":false,"enableServiceLinks":false,
-		"containers":[{"name":"pause","image":%[3]q,"imagePullPolicy":"Never","command":["/pause"]}]}}]}`, namespace, stranger, strings.Replace(image, "/dns:", "/pause:", 1))
+		"containers":[{"name":"pause","image":%[3]q,"imagePullPolicy":"Never"}]}}]}`, namespace, stranger, strings.Replace(image, "/dns:", "/pause:", 1))
 	if err := r.box.Apply(r.ctx, manifest); err != nil {
 		r.Fatal(err)
 	}
@@ -248,6 +248,8 @@ type rule struct {
 	namespace, policy, direction string
 	index                        int
 	text                         json.RawMessage
+	// all are the policy's rules of that direction.
+	all []json.RawMessage
 	// pair is what the rule lets through: a role, and the role or the outside that its peer is.
 	pair pair
 }
@@ -266,10 +268,10 @@ func (n *network) rules() []rule {
 		for _, p := range list.Items {
 			role := p.Spec.PodSelector.MatchLabels[labelRole]
 			for i, text := range p.Spec.Ingress {
-				rules = append(rules, rule{namespace, p.Metadata.Name, "ingress", i, text, pair{n.peer(text), role}})
+				rules = append(rules, rule{namespace, p.Metadata.Name, "ingress", i, text, p.Spec.Ingress, pair{n.peer(text), role}})
 			}
 			for i, text := range p.Spec.Egress {
-				rules = append(rules, rule{namespace, p.Metadata.Name, "egress", i, text, pair{role, n.peer(text)}})
+				rules = append(rules, rule{namespace, p.Metadata.Name, "egress", i, text, p.Spec.Egress, pair{role, n.peer(text)}})
 			}
 		}
 	}
@@ -377,6 +379,10 @@ func TestNetworkRules(t *testing.T) {
 func (n *network) without(t *testing.T, l rule, look func() (bool, string)) bool {
 	t.Helper()
 	path := fmt.Sprintf("/spec/%s/%d", l.direction, l.index)
+	all, err := json.Marshal(l.all)
+	if err != nil {
+		t.Fatal(err)
+	}
 	patch := func(operations string) {
 		t.Helper()
 		if _, err := n.box.Kubectl(n.ctx, "patch", "networkpolicy", "-n", l.namespace, l.policy, "--type=json", "-p", operations); err != nil {
@@ -384,7 +390,8 @@ func (n *network) without(t *testing.T, l rule, look func() (bool, string)) bool
 		}
 	}
 	patch(fmt.Sprintf(`[{"op":"test","path":%[1]q,"value":%[2]s},{"op":"remove","path":%[1]q}]`, path, l.text))
-	defer patch(fmt.Sprintf(`[{"op":"add","path":%q,"value":%s}]`, path, l.text))
+	// The whole list: without its last rule it is not there any more.
+	defer patch(fmt.Sprintf(`[{"op":"add","path":"/spec/%s","value":%s}]`, l.direction, all))
 	var seen string
 	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline) && n.ctx.Err() == nil; {
 		var yes bool
