@@ -4,15 +4,17 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"cuelang.org/go/cue"
 	"cuelang.org/go/cue/cuecontext"
-	"cuelang.org/go/cue/load"
+	cueload "cuelang.org/go/cue/load"
 
 	schema "github.com/berth-hpc/berth/cue"
 	"github.com/berth-hpc/berth/renderer/compile/slurmconf"
+	"github.com/berth-hpc/berth/renderer/load"
 )
 
 // The schema compares times and the renderer writes them: both must read the same text as the same number of seconds, and what
@@ -59,28 +61,13 @@ func TestSchemaAndRendererReadTimesAlike(t *testing.T) {
 		"00000000000000m": {},
 	}
 
-	root := t.TempDir()
-	var probe strings.Builder
-	probe.WriteString("package site\n\nprobe: {\n")
-	for text := range times {
-		fmt.Fprintf(&probe, "%q: {limit: (%[1]q & #JobTime) != _|_, span: (%[1]q & #Span) != _|_, if limit {seconds: (_seconds & {in: %[1]q}).out}}\n", text)
+	var text strings.Builder
+	text.WriteString("probe: {\n")
+	for one := range times {
+		fmt.Fprintf(&text, "%q: {limit: (%[1]q & #JobTime) != _|_, span: (%[1]q & #Span) != _|_, if limit {seconds: (_seconds & {in: %[1]q}).out}}\n", one)
 	}
-	probe.WriteString("}\n")
-	files, err := schema.Files()
-	if err != nil {
-		t.Fatal(err)
-	}
-	files["probe.cue"] = []byte(probe.String())
-	for name, text := range files {
-		if err := os.WriteFile(filepath.Join(root, name), text, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	instance := load.Instances([]string{"."}, &load.Config{Dir: root})[0]
-	if instance.Err != nil {
-		t.Fatal(instance.Err)
-	}
-	value := cuecontext.New().BuildInstance(instance).LookupPath(cue.ParsePath("probe"))
+	text.WriteString("}\n")
+	value := probe(t, text.String())
 
 	for text, want := range times {
 		at := value.LookupPath(cue.MakePath(cue.Str(text)))
@@ -103,4 +90,64 @@ func TestSchemaAndRendererReadTimesAlike(t *testing.T) {
 			t.Errorf("%q: the renderer reads %v, the schema %v s", text, parsed, want.seconds)
 		}
 	}
+}
+
+// Keys that Berth writes into slurm.conf cannot be set again by extraLines: slurmctld would take the last and only log it.
+func TestExtraLinesCannotRepeatWhatBerthWrites(t *testing.T) {
+	var refused []string
+	if err := probe(t, "probe: _generated\n").Decode(&refused); err != nil {
+		t.Fatal(err)
+	}
+	sites, err := load.Load("../../clusters")
+	if err != nil {
+		t.Fatal(err)
+	}
+	texts := make(map[string]string)
+	for _, s := range sites {
+		files, err := slurmconf.Files(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		texts[s.Name] = files["slurm.conf"]
+	}
+	profiles, err := filepath.Glob("../../components/chart/slurm-platform/files/profiles/*.conf")
+	if err != nil || len(profiles) == 0 {
+		t.Fatal("no profiles", err)
+	}
+	for _, path := range profiles {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		texts[filepath.Base(path)] = string(text)
+	}
+	for from, text := range texts {
+		for line := range strings.Lines(text) {
+			key, _, found := strings.Cut(strings.TrimSpace(line), "=")
+			if found && !strings.HasPrefix(key, "#") && !slices.Contains(refused, strings.ToLower(key)) {
+				t.Errorf("%s: Berth writes %s, and extraLines may write it again", from, key)
+			}
+		}
+	}
+}
+
+// probe evaluates a field named probe as if it stood in the schema.
+func probe(t *testing.T, text string) cue.Value {
+	t.Helper()
+	root := t.TempDir()
+	files, err := schema.Files()
+	if err != nil {
+		t.Fatal(err)
+	}
+	files["probe.cue"] = []byte("package site\n\n" + text)
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(root, name), text, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	instance := cueload.Instances([]string{"."}, &cueload.Config{Dir: root})[0]
+	if instance.Err != nil {
+		t.Fatal(instance.Err)
+	}
+	return cuecontext.New().BuildInstance(instance).LookupPath(cue.ParsePath("probe"))
 }
