@@ -1,0 +1,139 @@
+// Package slurm runs Slurm's own programs for the guard: it asks the live slurmctld for its state and its jobs, makes it
+// read a new configuration, and tries one on a scratch slurmctld. Every call is bounded in time.
+package slurm
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/berth-hpc/berth/components/guard/slurmconf"
+	"github.com/berth-hpc/berth/components/slurmrest/hostlist"
+)
+
+const (
+	// askTimeout bounds a question to slurmctld or slurmdbd; Slurm's own MessageTimeout is 10 s and is tried twice.
+	askTimeout = 30 * time.Second
+	// reconfigureTimeout bounds a reconfigure: slurmctld reads its configuration and its whole state again.
+	reconfigureTimeout = 2 * time.Minute
+)
+
+// Programs runs Slurm's programs. The zero value runs those of the PATH.
+type Programs struct {
+	// Prefix goes before each command, such as a chroot.
+	Prefix []string
+	// Conf is the slurm.conf that clients read.
+	Conf string
+}
+
+// command makes a command that ends, with all its children, when ctx does.
+func (p *Programs) command(ctx context.Context, conf, name string, args ...string) *exec.Cmd {
+	words := append(append([]string{}, p.Prefix...), name)
+	words = append(words, args...)
+	command := exec.CommandContext(ctx, words[0], words[1:]...)
+	command.Env = append(os.Environ(), "SLURM_CONF="+conf, "LC_ALL=C", "TZ=UTC")
+	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	command.Cancel = func() error { return syscall.Kill(-command.Process.Pid, syscall.SIGKILL) }
+	command.WaitDelay = 5 * time.Second
+	return command
+}
+
+// Run runs a Slurm client and returns what it printed. The error has Slurm's own words.
+func (p *Programs) Run(ctx context.Context, timeout time.Duration, name string, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	var stdout, stderr bytes.Buffer
+	command := p.command(ctx, p.Conf, name, args...)
+	command.Stdout, command.Stderr = &stdout, &stderr
+	err := command.Run()
+	if ctx.Err() != nil {
+		return "", fmt.Errorf("%s did not end within %s", name, timeout)
+	}
+	if err != nil {
+		words := strings.TrimSpace(stderr.String() + stdout.String())
+		if words == "" {
+			words = err.Error()
+		}
+		return stdout.String(), fmt.Errorf("%s %s: %s", name, strings.Join(args, " "), words)
+	}
+	return stdout.String(), nil
+}
+
+// ErrDown is returned where no slurmctld answers.
+var ErrDown = errors.New("slurmctld does not answer")
+
+// Ping returns nil if slurmctld answers.
+func (p *Programs) Ping(ctx context.Context) error {
+	out, err := p.Run(ctx, askTimeout, "scontrol", "ping")
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrDown, err)
+	}
+	if !strings.Contains(out, " is UP") { // scontrol's status is 0 also when it is DOWN
+		return ErrDown
+	}
+	return nil
+}
+
+// InForce reports whether slurmctld runs with the slurm.conf that clients read now.
+func (p *Programs) InForce(ctx context.Context) (bool, error) {
+	if err := p.Ping(ctx); err != nil {
+		return false, err
+	}
+	out, err := p.Run(ctx, askTimeout, "scontrol", "show", "config")
+	if err != nil {
+		return false, err
+	}
+	for line := range strings.Lines(out) {
+		if key, value, found := strings.Cut(line, "="); found && strings.TrimSpace(key) == "HASH_VAL" {
+			return strings.HasPrefix(strings.TrimSpace(value), "Match"), nil
+		}
+	}
+	return false, errors.New("scontrol show config says no HASH_VAL: is this Slurm 23.11 or later?")
+}
+
+// Reconfigure makes slurmctld read its configuration again. When it returns nil, slurmctld runs with it; on an error
+// slurmctld goes on with what it had.
+func (p *Programs) Reconfigure(ctx context.Context) error {
+	_, err := p.Run(ctx, reconfigureTimeout, "scontrol", "reconfigure")
+	return err
+}
+
+// Jobs lists all jobs that have not ended.
+func (p *Programs) Jobs(ctx context.Context) ([]slurmconf.Job, error) {
+	out, err := p.Run(ctx, askTimeout, "squeue", "--all", "--noheader", "--format=%i|%T|%P|%N|%n|%u|%j")
+	if err != nil {
+		return nil, err
+	}
+	return parseJobs(out)
+}
+
+func parseJobs(out string) ([]slurmconf.Job, error) {
+	var jobs []slurmconf.Job
+	for line := range strings.Lines(out) {
+		fields := strings.SplitN(strings.TrimRight(line, "\n"), "|", 7)
+		if len(fields) != 7 {
+			return nil, fmt.Errorf("squeue printed %q, which is no job", line)
+		}
+		pending := fields[1] == "PENDING" || strings.HasPrefix(fields[1], "REQUEUE") || fields[1] == "SPECIAL_EXIT"
+		job := slurmconf.Job{ID: fields[0], Running: !pending, Partitions: strings.Split(fields[2], ","), User: fields[5], Name: fields[6]}
+		list := fields[3]
+		if pending {
+			list = fields[4]
+		}
+		if list != "(null)" {
+			nodes, err := hostlist.Expand(list)
+			if err != nil {
+				return nil, fmt.Errorf("job %s: %w", job.ID, err)
+			}
+			job.Nodes = nodes
+		}
+		jobs = append(jobs, job)
+	}
+	return jobs, nil
+}
