@@ -194,7 +194,7 @@ func isOwnConflict(e errors.Error) bool {
 func (v *view) problem(g group) (p Problem, meant []string, blame *entry) {
 	p.Path = pathText(g.path)
 	for _, pos := range append([]token.Pos{g.all[0].Position()}, g.all[0].InputPositions()...) {
-		if inSchema(pos) {
+		if inSchema(pos) && g.format != notAllowed { // no rule of the schema says so
 			p.Schema = fmt.Sprintf("%s:%d:%d", filepath.Base(pos.Filename()), pos.Line(), pos.Column())
 			break
 		}

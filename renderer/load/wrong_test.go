@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -21,18 +22,19 @@ import (
 // wrongSite is a shipped site with a mistake in it, read from testdata/wrong: lines that start with "- " are taken out of
 // the site's file and the "+ " line put in their place; without "- " lines the "+ " lines go to the file's end. The "@ "
 // line holds a piece of the line that the message must point at (else the first "+ " line), "! " what berth says, and
-// "cue! " what cue vet alone says where that is not the same.
+// "cue! " what cue vet alone says where that is not the same, and "problems " how many places are to be told of, if not one.
 type wrongSite struct {
 	site     string
 	old, new []string
 	at       string
 	want     string
 	wantCUE  string
+	problems int
 }
 
 func parseWrong(t *testing.T, text string) wrongSite {
 	t.Helper()
-	w := wrongSite{site: "lab"}
+	w := wrongSite{site: "lab", problems: 1}
 	for line := range strings.Lines(text) {
 		line = strings.TrimSuffix(line, "\n")
 		key, rest, _ := strings.Cut(line, " ")
@@ -47,6 +49,8 @@ func parseWrong(t *testing.T, text string) wrongSite {
 			w.at = rest
 		case "!":
 			w.want = rest
+		case "problems":
+			w.problems, _ = strconv.Atoi(rest)
 		case "cue!":
 			w.wantCUE = rest
 		case "":
@@ -213,6 +217,11 @@ func checkConcern(t *testing.T, dir string, cases []txtar.File, fired *firedRule
 					continue
 				}
 				own = append(own, p)
+			}
+			if len(own) != w.problems {
+				t.Errorf("one mistake gives %d problems, want %d:\n%v", len(own), w.problems, own)
+			}
+			for _, p := range own {
 				if strings.Contains(p.String(), w.want) && p.Line == lines[i] {
 					return
 				}
