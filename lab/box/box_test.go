@@ -170,6 +170,15 @@ func TestCheckoutIsMergedIntoTheClone(t *testing.T) {
 		t.Errorf("README in the clone: %q, %v", text, err)
 	}
 
+	// A render that was cut off left a generated file changed: it is rendered again.
+	if err := os.WriteFile(filepath.Join(b.Clone(), "overlays/lab-box/slurm/values.yaml"), []byte("half"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	write(b.Source, "README", "newer\n")
+	if err := b.syncRepository(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+
 	write(b.Source, "clusters/lab.cue", "theirs\n")
 	write(b.Clone(), "clusters/lab.cue", "mine\n")
 	err := b.syncRepository(t.Context())

@@ -152,7 +152,7 @@ oom_score = 0
     [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
       SystemdCgroup = false
 `, b.path("containerd"), b.containerdSocket(), b.path("opt"), pauseImage, b.path("conf", "cni"))
-	return os.WriteFile(b.path("conf", "containerd.toml"), []byte(text), 0o644)
+	return writeFile(b.path("conf", "containerd.toml"), []byte(text), 0o644)
 }
 
 func (b *Box) containerdSocket() string { return b.path("run", "containerd.sock") }
@@ -216,7 +216,7 @@ func (b *Box) writeNode() error {
 		// These sysctls belong to the machine, not to a network namespace.
 		"conntrack": object{"maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"},
 	}
-	if err := os.WriteFile(b.path("conf", "resolv.conf"), nil, 0o644); err != nil {
+	if err := writeFile(b.path("conf", "resolv.conf"), nil, 0o644); err != nil {
 		return err
 	}
 	for name, config := range map[string]object{"cni/10-pods.conflist": network, "kubelet.json": kubelet, "kube-proxy.json": proxy} {

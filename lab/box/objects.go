@@ -22,7 +22,6 @@ const corefile = `.:53 {
     kubernetes cluster.local in-addr.arpa ip6.arpa {
         pods insecure
         ttl 5
-        fallthrough in-addr.arpa ip6.arpa
     }
 }
 `

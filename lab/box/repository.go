@@ -125,10 +125,8 @@ func (b *Box) merge(ctx context.Context, whose, repository, ref string) error {
 	if _, err := b.Git(ctx, "merge-base", "--is-ancestor", "FETCH_HEAD", "HEAD"); err == nil {
 		return nil
 	}
-	if dirty, err := b.Git(ctx, "status", "--porcelain", "--untracked-files=no"); err != nil {
+	if err := b.settleChanges(ctx, whose); err != nil {
 		return err
-	} else if dirty != "" {
-		return fmt.Errorf("box: %s has changes that are not committed, and %s has newer commits to merge; commit or undo them:\n%s", b.Clone(), whose, strings.TrimRight(dirty, "\n"))
 	}
 	_, mergeErr := b.Git(ctx, "merge", "--quiet", "--no-edit", "-m", "Merge "+whose, "FETCH_HEAD")
 	if mergeErr == nil {
@@ -162,6 +160,30 @@ func (b *Box) merge(ctx context.Context, whose, repository, ref string) error {
 	}
 	_, err = b.Git(ctx, "commit", "--quiet", "--no-edit")
 	return err
+}
+
+// settleChanges undoes changes to generated files that are not committed, which
+// a render that ended half-way may have left; the user's own stop the merge.
+func (b *Box) settleChanges(ctx context.Context, whose string) error {
+	dirty, err := b.Git(ctx, "diff", "--name-only", "HEAD")
+	if err != nil {
+		return err
+	}
+	var users []string
+	for _, path := range strings.Fields(dirty) {
+		if !b.generated(path) {
+			users = append(users, path)
+			continue
+		}
+		if _, err := b.Git(ctx, "checkout", "--quiet", "HEAD", "--", path); err != nil {
+			return err
+		}
+	}
+	if len(users) > 0 {
+		return fmt.Errorf("box: %s has changes that are not committed, and %s has newer commits to merge; commit or undo them:\n  %s",
+			b.Clone(), whose, strings.Join(users, "\n  "))
+	}
+	return nil
 }
 
 // generated tells whether render writes the path of the repository.

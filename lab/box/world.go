@@ -2,6 +2,7 @@ package box
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -378,7 +379,16 @@ func writeJSON(path string, v any, mode os.FileMode) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
-	return os.WriteFile(path, append(text, '\n'), mode)
+	return writeFile(path, append(text, '\n'), mode)
+}
+
+// writeFile writes the file unless it holds that text already: kube-proxy ends
+// when its configuration is touched.
+func writeFile(path string, text []byte, mode os.FileMode) error {
+	if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, text) {
+		return nil
+	}
+	return os.WriteFile(path, text, mode)
 }
 
 func lastLines(path string, n int) string {
