@@ -109,7 +109,7 @@ type WorkerPoolStatus struct {
 	// Nodes counts the pool's nodes as Slurm last said.
 	//
 	// +optional
-	Nodes NodeCounts `json:"nodes,omitempty"`
+	Nodes *NodeCounts `json:"nodes,omitempty"`
 	// AcceptedTemplateHash is the hash of the template that pods are made from.
 	//
 	// +optional

@@ -109,7 +109,7 @@ func (p Phase) String() string { return [...]string{"unclear", "off", "leaving",
 func PhaseOf(node *slurmrest.Node) Phase {
 	s := node.State
 	switch {
-	case len(node.UnknownWords) > 0, s.Has(slurmrest.Unknown|slurmrest.Error|slurmrest.Future|slurmrest.Invalid):
+	case len(node.UnknownWords) > 0, s.Has(slurmrest.Unknown | slurmrest.Error | slurmrest.Future | slurmrest.Invalid):
 		return Unclear
 	case s.Has(slurmrest.PoweringDown):
 		return Leaving

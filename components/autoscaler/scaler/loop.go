@@ -74,7 +74,7 @@ func (l *Loop) Start(ctx context.Context) error {
 		}
 		if err != nil {
 			l.Metrics.Errors.Inc()
-			l.Log.Error("round failed: nothing was decided on old data", "error", err)
+			l.Log.Error("round failed", "error", err)
 		}
 		l.interval = next(l.interval, moving)
 		l.Metrics.Interval.Set(l.interval.Seconds())

@@ -26,7 +26,8 @@ func (l *Loop) writeStatus(ctx context.Context, view *view, pool *poolView, hold
 	status := &object.Status
 	status.ObservedGeneration = object.Generation
 	status.AcceptedTemplateHash = pool.templateHash
-	status.Nodes = l.count(view, pool)
+	counts := l.count(view, pool)
+	status.Nodes = &counts
 
 	var refused, unplaced []string
 	for _, problem := range problems {
@@ -42,11 +43,11 @@ func (l *Loop) writeStatus(ctx context.Context, view *view, pool *poolView, hold
 	case pool.waiting != "":
 		setReconciling(object, "ConfigurationPending", pool.waiting)
 	case !object.DeletionTimestamp.IsZero():
-		setReconciling(object, "Removing", fmt.Sprintf("waits for %d pods, of which %d have jobs", len(pool.pods), status.Nodes.Busy))
+		setReconciling(object, "Removing", fmt.Sprintf("waits for %d pods, of which %d have jobs", len(pool.pods), counts.Busy))
 	case missing(view, pool) > 0:
 		setReconciling(object, "SlurmLacksNodes", fmt.Sprintf("slurmctld does not know %d of the pool's %d nodes", missing(view, pool), object.Spec.Max))
-	case status.Nodes.Up < object.Spec.Min:
-		setReconciling(object, "BelowFloor", fmt.Sprintf("%d of at least %d nodes are up, %d are starting", status.Nodes.Up, object.Spec.Min, status.Nodes.PoweringUp))
+	case counts.Up < object.Spec.Min:
+		setReconciling(object, "BelowFloor", fmt.Sprintf("%d of at least %d nodes are up, %d are starting", counts.Up, object.Spec.Min, counts.PoweringUp))
 	default:
 		setReady(object, fmt.Sprintf("follows slurmctld: up to %d nodes", object.Spec.Max))
 	}
@@ -58,7 +59,7 @@ func (l *Loop) writeStatus(ctx context.Context, view *view, pool *poolView, hold
 		l.Events.Eventf(pool.object, nil, corev1.EventTypeWarning, "NotPlaced", "Scale", "%s", placed.Message)
 		l.Log.Warn("not placed", "pool", object.Name, "why", placed.Message)
 	}
-	l.Metrics.nodes(object.Name, status.Nodes, len(unplaced))
+	l.Metrics.nodes(object.Name, counts, len(unplaced))
 	return l.patchStatus(ctx, pool.object, object)
 }
 
