@@ -261,9 +261,9 @@ func (r *Report) readPools(ctx context.Context, cluster client.Reader, s *site.S
 	}
 	sort.Slice(list.Items, func(i, j int) bool { return list.Items[i].Name < list.Items[j].Name })
 	for _, p := range list.Items {
-		pool := Pool{
-			Name: p.Name, Min: p.Spec.Min, Max: p.Spec.Max,
-			Up: p.Status.Nodes.Up, Starting: p.Status.Nodes.PoweringUp, Busy: p.Status.Nodes.Busy,
+		pool := Pool{Name: p.Name, Min: p.Spec.Min, Max: p.Spec.Max}
+		if nodes := p.Status.Nodes; nodes != nil { // nil until the autoscaler has looked once
+			pool.Up, pool.Starting, pool.Busy = nodes.Up, nodes.PoweringUp, nodes.Busy
 		}
 		pool.State, pool.Reason = stateOf(p.Status.Conditions, p.Generation, p.Status.ObservedGeneration, false)
 		if p.DeletionTimestamp != nil {

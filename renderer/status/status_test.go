@@ -51,7 +51,7 @@ func config(state v1alpha1.ConfigState, message string) *v1alpha1.SlurmConfig {
 
 func pool(name string, up, min, max int32) *v1alpha1.WorkerPool {
 	o := &v1alpha1.WorkerPool{ObjectMeta: metav1.ObjectMeta{Namespace: "slurm-workers", Name: name}}
-	o.Spec.Min, o.Spec.Max, o.Status.Nodes.Up = min, max, up
+	o.Spec.Min, o.Spec.Max, o.Status.Nodes = min, max, &v1alpha1.NodeCounts{Up: up}
 	o.Status.Conditions = conditions("True", "Followed", "")
 	return o
 }
