@@ -211,11 +211,11 @@ func (r *run) printState() {
 		{"worker pools and configuration", kubectl("get", "workerpools,slurmconfigs", "-A", "-o", "wide")},
 		{"delivery", kubectl("get", "gitrepositories,kustomizations", "-A")},
 		{"events", lastLines(kubectl("get", "events", "-A", "--sort-by=.lastTimestamp"), 40)},
-		{"guard", kubectl("logs", "-n", platform, controllerPod, "-c", "guard", "--tail=25")},
+		{"guard", kubectl("logs", "-n", platform, controllerPod, "-c", "guard", "--tail=15")},
 		{"slurmctld", kubectl("logs", "-n", platform, controllerPod, "-c", controllerContainer, "--tail=40")},
 		{"autoscaler", kubectl("logs", "-n", platform, "deployment/slurm-autoscaler", "--tail=25")},
 	} {
-		r.Logf("--- %s\n%s", look.what, strings.TrimRight(look.text, "\n"))
+		r.Logf("--- %s\n%s", look.what, lastLines(look.text, 60))
 	}
 }
 
@@ -223,6 +223,11 @@ func lastLines(text string, n int) string {
 	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
 	if len(lines) > n {
 		lines = lines[len(lines)-n:]
+	}
+	for i, l := range lines {
+		if len(l) > 400 {
+			lines[i] = l[:400] + "…"
+		}
 	}
 	return strings.Join(lines, "\n")
 }

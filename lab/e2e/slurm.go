@@ -26,9 +26,9 @@ const (
 
 // Bounds on what a box on two cores may take.
 const (
-	workerStarts = 120 * time.Second // from allocation to a registered node and a running job
-	workersLeave = 180 * time.Second // idle time, Slurm's suspension, the pod's grace
-	converges    = 180 * time.Second // from push to every layer Ready
+	workerStarts = 240 * time.Second // from allocation to a registered node and a running job
+	workersLeave = 240 * time.Second // idle time, Slurm's suspension, the pod's grace
+	converges    = 240 * time.Second // from push to every layer Ready
 )
 
 // inLogin runs a shell command as root in a login pod.
