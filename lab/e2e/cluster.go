@@ -99,8 +99,6 @@ type containerStatus struct {
 	} `json:"state"`
 }
 
-func (p pod) role() string { return p.Metadata.Labels[labelRole] }
-
 // serving tells whether the pod is Ready and not on its way out.
 func (p pod) serving() bool {
 	if p.Metadata.DeletionTimestamp != nil || p.Status.Phase != "Running" {

@@ -17,13 +17,13 @@ import (
 )
 
 type runFlags struct {
-	trace                                         traceFlags
-	policies, cluster, placement, estimates       string
-	results, gantt, cdf, gittins                  string
-	procs                                         int
-	seed                                          uint64
-	limits, noInterference, procsAsCards, verbose bool
-	add                                           map[string]int
+	trace                                   traceFlags
+	policies, cluster, placement, estimates string
+	results, gantt, cdf, gittins            string
+	procs                                   int
+	seed                                    uint64
+	limits, noInterference, procsAsCards    bool
+	add                                     map[string]int
 }
 
 func newSimRun() *cobra.Command {

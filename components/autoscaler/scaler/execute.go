@@ -23,7 +23,7 @@ import (
 const parallel = 16
 
 // errStale ends a round whose node states have become too old to act on.
-var errStale = errors.New("Slurm's answer became old before everything was done; the rest waits for the next round")
+var errStale = errors.New("the answer of Slurm became old before everything was done; the rest waits for the next round")
 
 // execute does the actions, several at a time, and returns what a person must know (a pod that Kubernetes refuses)
 // beside errors that the next round may get over.

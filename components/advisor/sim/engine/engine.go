@@ -124,7 +124,6 @@ type Job struct {
 	waitsFor  int
 	dead      bool
 	index     int // in the list of running jobs
-	finished  Outcome
 	shape     int32
 	stretched bool // spread over more nodes than needed
 }

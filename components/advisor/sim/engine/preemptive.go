@@ -18,7 +18,6 @@ type preemptive struct {
 	jobs  []*Job
 	start []*Job
 	stop  []*Job
-	plans map[*Job][]piece
 	hold  map[int32]bool
 }
 
@@ -165,18 +164,4 @@ func canHold(m *mirror, p *piece) bool {
 		}
 	}
 	return true
-}
-
-// byDeadline is earliest deadline first, jobs without one last.
-type byDeadline struct{}
-
-func (byDeadline) Name() string { return "edf" }
-
-func (byDeadline) Rank(_ *View, jobs []*Job) {
-	for _, j := range jobs {
-		j.Key = float64(j.Deadline)
-		if j.Deadline == 0 {
-			j.Key = math.Inf(1)
-		}
-	}
 }
