@@ -109,23 +109,11 @@ func (b *Box) removeMountPoints() error {
 	return os.Remove(file)
 }
 
-// Leftovers lists what a box has left on the machine: processes that run its
-// programs or have files of its directory open as their root or program, mounts,
-// control groups, network devices, packet filter rules and sets. Zombies do not
-// count.
+// Leftovers lists what a box has left on the machine: processes of its daemons
+// and pods, mounts, control groups, network devices, packet filter rules and
+// sets. Zombies do not count.
 func (b *Box) Leftovers(ctx context.Context) ([]string, error) {
-	var left []string
-	for _, pid := range processes() {
-		exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
-		if err != nil || pid == os.Getpid() {
-			continue // a kernel thread, a zombie, or gone
-		}
-		command, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-		words := strings.Split(strings.TrimRight(string(command), "\x00"), "\x00")
-		if b.ours(exe, words) {
-			left = append(left, fmt.Sprintf("process %d: %s", pid, strings.Join(words, " ")))
-		}
-	}
+	left := b.living()
 	mounts, err := b.mountsBelow()
 	if err != nil {
 		return nil, err

@@ -57,7 +57,7 @@ func (b *Box) Up(ctx context.Context, until Stage) error {
 	if err := b.preflight(); err != nil {
 		return err
 	}
-	if _, up := b.worldPid(); !up {
+	if !b.answers(ctx) {
 		if err := p.step("clear what an earlier box left", func() error { return b.clear(ctx) }); err != nil {
 			return err
 		}
@@ -251,7 +251,7 @@ func (b *Box) bringUpFlux(ctx context.Context, p *progress) error {
 		if _, err := b.Kubectl(ctx, args...); err != nil {
 			return err
 		}
-		if _, err := b.Kubectl(ctx, "wait", "--for=condition=Established", "--timeout=30s", "crd",
+		if _, err := b.Kubectl(ctx, "wait", "--for=condition=Established", "--timeout=2m", "crd",
 			"gitrepositories.source.toolkit.fluxcd.io", "kustomizations.kustomize.toolkit.fluxcd.io"); err != nil {
 			return err
 		}
@@ -292,7 +292,7 @@ func (b *Box) waitAPI(ctx context.Context) error {
 
 // waitInside waits until something inside the box answers HTTP, whatever it says.
 func (b *Box) waitInside(ctx context.Context, url string) error {
-	return Poll(ctx, 30*time.Second, url, func(ctx context.Context) (bool, string, error) {
+	return Poll(ctx, 2*time.Minute, url, func(ctx context.Context) (bool, string, error) {
 		out, err := b.Enter(ctx, b.path("bin", "box"), AnswersCommand, url)
 		if err != nil {
 			return false, err.Error(), nil

@@ -36,6 +36,16 @@ func (b *Box) worldPid() (int, bool) {
 	return running(string(text))
 }
 
+// answers tells whether the box's first process runs and takes requests; one
+// that is being killed does not.
+func (b *Box) answers(ctx context.Context) bool {
+	if _, up := b.worldPid(); !up {
+		return false
+	}
+	_, err := b.client.Units(ctx)
+	return err == nil
+}
+
 // running reads "pid start" and tells whether that very process lives; a pid
 // that another process got since is told apart by its start.
 func running(pidFile string) (int, bool) {
@@ -206,47 +216,33 @@ func (b *Box) makeMountPoints(mounts []supervisor.Mount) error {
 	return nil
 }
 
-// endWorld ends the box's first process and with it everything in the box.
+// endWorld ends the box's first process and with it everything in the box. The
+// kernel ends the processes of a box whose first one was killed, but not at once.
 func (b *Box) endWorld(ctx context.Context) error {
-	pid, ok := b.worldPid()
-	if !ok {
-		return nil
-	}
-	namespaces := b.worldNamespaces(pid)
-	if err := b.client.Shutdown(ctx, 8*time.Second); err != nil {
-		// It does not listen: the kernel ends the box with its first process.
-		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
-			return fmt.Errorf("box: end process %d: %w", pid, err)
+	if pid, up := b.worldPid(); up {
+		if err := b.client.Shutdown(ctx, 8*time.Second); err != nil {
+			// It does not listen: the kernel ends the box with its first process.
+			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
+				return fmt.Errorf("box: end process %d: %w", pid, err)
+			}
 		}
 	}
-	if b.waitGone(namespaces, 12*time.Second) {
+	if b.waitGone(12 * time.Second) {
 		return nil
 	}
-	if pid, ok = b.worldPid(); ok {
+	if pid, up := b.worldPid(); up {
 		_ = syscall.Kill(pid, syscall.SIGKILL)
 	}
-	if !b.waitGone(namespaces, 10*time.Second) {
-		return fmt.Errorf("box: processes of the box do not end: %v", b.livingIn(namespaces))
+	if !b.waitGone(20 * time.Second) {
+		return fmt.Errorf("box: processes of the box do not end:\n  %s", strings.Join(b.living(), "\n  "))
 	}
 	return nil
 }
 
-// worldNamespaces are the identities of the namespaces that only the box has.
-func (b *Box) worldNamespaces(pid int) map[string]bool {
-	ids := map[string]bool{}
-	for _, kind := range []string{"mnt", "net"} {
-		id, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", pid, kind))
-		own, ownErr := os.Readlink("/proc/self/ns/" + kind)
-		if err == nil && ownErr == nil && id != own {
-			ids[id] = true
-		}
-	}
-	return ids
-}
-
-func (b *Box) waitGone(namespaces map[string]bool, within time.Duration) bool {
+// waitGone waits until the first process, the daemons and the pods have ended.
+func (b *Box) waitGone(within time.Duration) bool {
 	for deadline := time.Now().Add(within); ; time.Sleep(50 * time.Millisecond) {
-		if _, ok := b.worldPid(); !ok && len(b.livingIn(namespaces)) == 0 {
+		if _, up := b.worldPid(); !up && len(b.living()) == 0 {
 			return true
 		}
 		if time.Now().After(deadline) {
@@ -255,22 +251,24 @@ func (b *Box) waitGone(namespaces map[string]bool, within time.Duration) bool {
 	}
 }
 
-// livingIn lists the processes, zombies left out, in one of the namespaces.
-func (b *Box) livingIn(namespaces map[string]bool) []int {
-	if len(namespaces) == 0 {
-		return nil
-	}
-	var pids []int
+// living lists the processes of the box as the machine sees them, zombies left
+// out: its daemons, known by their programs, and its pods', known by their
+// control group.
+func (b *Box) living() []string {
+	var all []string
 	for _, pid := range processes() {
-		for _, kind := range []string{"mnt", "net"} {
-			id, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", pid, kind))
-			if err == nil && namespaces[id] {
-				pids = append(pids, pid)
-				break
-			}
+		exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
+		if err != nil || pid == os.Getpid() {
+			continue // a kernel thread, a zombie, or gone
+		}
+		command, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		groups, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+		words := strings.Split(strings.TrimRight(string(command), "\x00"), "\x00")
+		if b.ours(exe, words) || strings.Contains(string(groups), ":/"+b.cgroup()+"/") {
+			all = append(all, fmt.Sprintf("process %d: %s", pid, strings.Join(words, " ")))
 		}
 	}
-	return pids
+	return all
 }
 
 func processes() []int {

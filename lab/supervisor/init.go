@@ -75,10 +75,12 @@ func Run(c Config) error {
 		}
 	}
 	for i, target := range c.Doors {
-		l, err := net.FileListener(os.NewFile(uintptr(3+i), target))
+		inherited := os.NewFile(uintptr(3+i), target)
+		l, err := net.FileListener(inherited) // a copy that units don't inherit
 		if err != nil {
 			return fmt.Errorf("door to %s: %w", target, err)
 		}
+		inherited.Close()
 		go serveDoor(l, target)
 	}
 	t := newTable(c.LogDir, c.RunDir)
