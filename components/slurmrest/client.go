@@ -68,6 +68,11 @@ func (c *Client) Nodes(ctx context.Context, since time.Time) (*NodeList, error) 
 	if status == http.StatusNotModified && !since.IsZero() {
 		return nil, ErrUnchanged
 	}
+	if status == http.StatusInternalServerError && !since.IsZero() {
+		// slurmrestd 24.11 hands update_time to its load of the partitions too, and takes their "no change" for an error
+		// ("Unable to query partitions"): nodes have changed, so ask for all of them.
+		return c.Nodes(ctx, time.Time{})
+	}
 	list, err := DecodeNodes(status, body)
 	if err != nil {
 		return nil, fmt.Errorf("list Slurm's nodes: %w", err)

@@ -155,3 +155,24 @@ func TestAddresses(t *testing.T) {
 		}
 	}
 }
+
+// slurmrestd 24.11 fails a request for changes when nodes changed and partitions did not: all nodes are asked for then.
+func TestNodesRepeatsWithoutUpdateTime(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Has("update_time") {
+			w.WriteHeader(http.StatusInternalServerError)
+			_, _ = io.WriteString(w, `{"errors":[{"error_number":-1,"error":"Unable to query partitions"}]}`)
+			return
+		}
+		_, _ = w.Write(recorded(t, "nodes-busy"))
+	}))
+	defer server.Close()
+	client, err := slurmrest.New(server.URL, tokens(t, "0123456789abcdef"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := client.Nodes(context.Background(), time.Unix(1, 0))
+	if err != nil || len(list.Nodes) != 4 {
+		t.Errorf("got %v, %v, want the four nodes", list, err)
+	}
+}

@@ -46,7 +46,7 @@ dnsConfig:
   options:
     - {name: ndots, value: "2"}
     - {name: timeout, value: "1"}
-    - {name: attempts, value: "1"}
+    - {name: attempts, value: "2"}
 {{- with index $values.priorityClasses (index . 1) }}
 priorityClassName: {{ . }}
 {{- end }}
