@@ -1,148 +1,253 @@
 package decision_test
 
 import (
-	"slices"
+	"fmt"
+	"strings"
 	"testing"
-
-	"pgregory.net/rapid"
 
 	"github.com/berth-hpc/berth/components/autoscaler/decision"
 	"github.com/berth-hpc/berth/components/slurmrest"
 )
 
-const name = "slurm-worker-cpu-0"
-
-// decide runs one pool of one node, with an accepted template.
-func decide(state slurmrest.NodeState, reason string, pod *decision.Pod) []decision.Action {
-	pool := decision.Pool{Name: "cpu", Max: 1, Template: "t1", ConfigAccepted: true}
-	nodes := map[string]*slurmrest.Node{name: {Name: name, State: state, Reason: reason}}
-	pods := map[string]*decision.Pod{}
-	if pod != nil {
-		pod.Name, pod.UID, pod.Template = name, "u1", "t1"
-		pods[name] = pod
+// words turns "IDLE+CLOUD" into a state.
+func words(t testing.TB, text string) (state slurmrest.NodeState) {
+	t.Helper()
+	byName := map[string]slurmrest.NodeState{}
+	for bit := slurmrest.Invalid; bit <= slurmrest.DynamicNorm; bit <<= 1 {
+		byName[bit.String()] = bit
 	}
-	actions, _ := decision.Decide(pool, []string{name}, nodes, pods)
-	return actions
+	for _, word := range strings.Split(text, "+") {
+		bit, ok := byName[word]
+		if !ok {
+			t.Fatalf("%s is no state", word)
+		}
+		state |= bit
+	}
+	return state
 }
 
-// The table of docs/decisions/004-slurm-decides.md, row by row.
-func TestTable(t *testing.T) {
-	const (
-		ours   = "berth: the worker's pod was deleted"
-		person = "broken fan"
-	)
-	cloud := slurmrest.Cloud
+var (
+	running = decision.Pod{UID: "u", Template: "t1"}
+	seen    = decision.Pod{UID: "u", Template: "t1", SeenUp: true}
+	busyPod = decision.Pod{UID: "u", Template: "t1", SeenUp: true, Busy: true}
+	ended   = decision.Pod{UID: "u", Template: "t1", SeenUp: true, Ended: true, EndedBecause: "Evicted"}
+	endedB  = decision.Pod{UID: "u", Template: "t1", SeenUp: true, Ended: true, EndedBecause: "Evicted", Busy: true}
+	leaving = decision.Pod{UID: "u", Template: "t1", SeenUp: true, Terminating: true}
+)
+
+// The table of the design, row by row, with what each state was seen to look like on Slurm 24.11.
+func TestNodeAndPod(t *testing.T) {
+	const asap = "IDLE+CLOUD+DRAIN+POWER_DOWN"
 	for _, test := range []struct {
-		name   string
-		state  slurmrest.NodeState
-		reason string
-		pod    *decision.Pod
-		want   []decision.Kind
+		name, state, reason string
+		pod                 *decision.Pod
+		want                string // kinds, and ! where a person must know
 	}{
-		{"powered down, no pod", slurmrest.Idle | cloud | slurmrest.PoweredDown, "", nil, nil},
-		{"powered down, a pod is left", slurmrest.Idle | cloud | slurmrest.PoweredDown, "", &decision.Pod{SeenUp: true}, []decision.Kind{decision.DeletePod}},
-		{"powering down", slurmrest.Idle | cloud | slurmrest.PoweringDown, "", &decision.Pod{SeenUp: true}, []decision.Kind{decision.DeletePod}},
-		{"powering down, the pod already goes", slurmrest.Idle | cloud | slurmrest.PoweringDown, "", &decision.Pod{Terminating: true}, nil},
-		{"powering up, no pod", slurmrest.Mixed | cloud | slurmrest.PoweringUp, "", nil, []decision.Kind{decision.CreatePod}},
-		{"powering up, its pod starts", slurmrest.Mixed | cloud | slurmrest.PoweringUp, "", &decision.Pod{Busy: true}, nil},
-		{"powering up, the pod was up before", slurmrest.Mixed | cloud | slurmrest.PoweringUp, "", &decision.Pod{SeenUp: true, Busy: true}, []decision.Kind{decision.DeletePod}},
-		{"powering up, the pod ended", slurmrest.Mixed | cloud | slurmrest.PoweringUp, "", &decision.Pod{Ended: true, Busy: true}, []decision.Kind{decision.DeletePod}},
-		{"first seen up", slurmrest.Idle | cloud, "", &decision.Pod{}, []decision.Kind{decision.MarkSeenUp}},
-		{"idle", slurmrest.Idle | cloud, "", &decision.Pod{SeenUp: true}, nil},
-		{"busy for the first time", slurmrest.Mixed | cloud, "", &decision.Pod{SeenUp: true}, []decision.Kind{decision.MarkBusy}},
-		{"idle again", slurmrest.Idle | cloud, "", &decision.Pod{SeenUp: true, Busy: true}, []decision.Kind{decision.MarkIdle}},
-		{"busy, asked to go", slurmrest.Mixed | cloud | slurmrest.PowerDown, "", &decision.Pod{SeenUp: true, Busy: true}, nil},
-		{"up, its pod is gone", slurmrest.Mixed | cloud, "", nil, []decision.Kind{decision.SetDown}},
-		{"up, its pod has ended", slurmrest.Mixed | cloud, "", &decision.Pod{SeenUp: true, Busy: true, Ended: true}, []decision.Kind{decision.SetDown}},
-		{"down for our reason", slurmrest.Down | cloud, ours, nil, []decision.Kind{decision.PowerDown}},
-		{"down: not responding", slurmrest.Down | cloud, "Not responding", &decision.Pod{SeenUp: true}, []decision.Kind{decision.PowerDown}},
-		{"powered down after our reason", slurmrest.Down | cloud | slurmrest.PoweredDown, ours, nil, []decision.Kind{decision.Resume}},
-		{"resume timed out", slurmrest.Down | cloud | slurmrest.PoweredDown, "ResumeTimeout reached", nil, []decision.Kind{decision.Resume}},
-		{"down by a person", slurmrest.Down | cloud, person, &decision.Pod{SeenUp: true}, nil},
-		{"powered down, drained by a person", slurmrest.Idle | cloud | slurmrest.PoweredDown | slurmrest.Drain, person, nil, nil},
-		{"drained by a person, its pod is gone", slurmrest.Idle | cloud | slurmrest.Drain, person, nil, nil},
-		{"somebody else deletes the pod", slurmrest.Mixed | cloud, "", &decision.Pod{SeenUp: true, Busy: true, Terminating: true}, []decision.Kind{decision.PowerDownASAP}},
-		{"an unknown state", slurmrest.Unknown | cloud, "", &decision.Pod{SeenUp: true}, nil},
+		// POWERED_DOWN, POWERING_DOWN: must not exist.
+		{"off, no pod", "IDLE+CLOUD+POWERED_DOWN", "", nil, ""},
+		{"off, pod left", "IDLE+CLOUD+POWERED_DOWN", "", &seen, "DeletePod"},
+		{"off, ended pod left", "IDLE+CLOUD+POWERED_DOWN", "", &ended, "DeletePod"},
+		{"off, pod on its way out", "IDLE+CLOUD+POWERED_DOWN", "", &leaving, ""},
+		{"powering down", "IDLE+CLOUD+POWERING_DOWN", "", &seen, "DeletePod"},
+		{"powering down, epilog runs", "IDLE+CLOUD+COMPLETING+POWERING_DOWN", "", &busyPod, ""},
+		{"POWER_DOWN alone still works", "MIXED+CLOUD+DRAIN+POWER_DOWN", "berth: x", &busyPod, ""},
+
+		// POWERING_UP: must exist and be new.
+		{"powering up, no pod", "MIXED+CLOUD+NOT_RESPONDING+POWERING_UP", "", nil, "CreatePod"},
+		{"powering up by hand", "IDLE+CLOUD+NOT_RESPONDING+POWERED_DOWN+POWERING_UP+POWER_UP", "", nil, "CreatePod"},
+		{"powering up, new pod", "IDLE+CLOUD+NOT_RESPONDING+POWERING_UP", "", &running, ""},
+		{"powering up, pod from before", "IDLE+CLOUD+NOT_RESPONDING+POWERING_UP", "", &seen, "DeletePod"},
+		{"powering up, old pod still there", "IDLE+CLOUD+NOT_RESPONDING+POWERING_UP", "", &leaving, ""},
+		{"powering up, pod ended", "IDLE+CLOUD+NOT_RESPONDING+POWERING_UP", "", &ended, "DeletePod"},
+
+		// Up: exists; if gone or ended, DOWN with our reason, then power down.
+		{"up, first seen", "IDLE+CLOUD", "", &running, "MarkSeenUp"},
+		{"up, idle", "IDLE+CLOUD", "", &seen, ""},
+		{"up, a job began", "MIXED+CLOUD", "", &seen, "MarkBusy"},
+		{"up, its last job ended", "IDLE+CLOUD", "", &busyPod, "MarkIdle"},
+		{"up, pod ended", "MIXED+CLOUD", "", &endedB, "SetDown"},
+		{"up, pod gone", "ALLOCATED+CLOUD", "", nil, "SetDown"},
+		{"down by us, pod ended", "DOWN+CLOUD", "berth: its pod ended: Evicted", &ended, "PowerDown"},
+		{"down by us, pod gone", "DOWN+CLOUD", "berth: its pod is gone", nil, "PowerDown"},
+		{"up, evicted", "IDLE+CLOUD", "", &leaving, "PowerDownASAP"},
+		{"up, evicted, Slurm knows", asap, "berth: evicted", &leaving, ""},
+		{"our drain lost its power-down", "IDLE+CLOUD+DRAIN", "berth: new template", &seen, "PowerDownASAP"},
+
+		// Slurm's own reasons: power down, clear, start over.
+		{"silent", "DOWN+CLOUD+NOT_RESPONDING", "Not responding", &seen, "PowerDown"},
+		{"did not come in time", "DOWN+CLOUD+POWERED_DOWN", "ResumeTimeout reached", &running, "DeletePod"},
+		{"did not come, pod gone", "DOWN+CLOUD+POWERED_DOWN", "ResumeTimeout reached", nil, "Resume"},
+		{"an old reason on a good node", "IDLE+CLOUD+POWERED_DOWN", "ResumeTimeout reached", nil, ""},
+
+		// A person's word stands.
+		{"drained by a person", "IDLE+CLOUD+DRAIN", "fan broken", &seen, ""},
+		{"drained by a person, pod gone", "IDLE+CLOUD+DRAIN", "fan broken", nil, "!"},
+		{"drained by a person, pod ended", "IDLE+CLOUD+DRAIN", "fan broken", &ended, "!"},
+		{"down by a person", "DOWN+CLOUD", "smoke", &seen, ""},
+		{"down by a person, pod gone", "DOWN+CLOUD", "smoke", nil, "!"},
+		{"down by a person, powered down", "DOWN+CLOUD+POWERED_DOWN", "smoke", nil, ""},
+
+		// What nobody understands is left alone.
+		{"no state", "UNKNOWN+CLOUD", "", &seen, "!"},
+		{"error", "ERROR+CLOUD", "", nil, "!"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			var got []decision.Kind
-			for _, action := range decide(test.state, test.reason, test.pod) {
-				got = append(got, action.Kind)
+			node := &slurmrest.Node{Name: "n-0", State: words(t, test.state), Reason: test.reason}
+			pods := map[string]*decision.Pod{}
+			if test.pod != nil {
+				pods["n-0"] = test.pod
 			}
-			if !slices.Equal(got, test.want) {
-				t.Errorf("got %v, want %v", got, test.want)
+			pool := decision.Pool{Name: "n", Max: 1, Template: "t1", ConfigAccepted: true}
+			actions, holds := decision.Decide(pool, []string{"n-0"}, map[string]*slurmrest.Node{"n-0": node}, pods)
+			if got := kinds(actions, holds); got != test.want {
+				t.Errorf("got %q, want %q (%v %v)", got, test.want, actions, holds)
 			}
 		})
 	}
 }
 
-// A node that slurmctld did not name in its answer keeps its pod.
-func TestUnknownNodeKeepsItsPod(t *testing.T) {
-	pool := decision.Pool{Name: "cpu", Max: 1, Template: "t1", ConfigAccepted: true}
-	pods := map[string]*decision.Pod{name: {Name: name, UID: "u1", SeenUp: true, Template: "t1"}}
-	actions, holds := decision.Decide(pool, []string{name}, map[string]*slurmrest.Node{}, pods)
-	if len(actions) != 0 || len(holds) != 1 {
-		t.Errorf("got actions %v and holds %v, want one hold", actions, holds)
-	}
-}
-
-// The floor asks for what is missing, and counts what is on its way.
-func TestFloor(t *testing.T) {
-	names := []string{"w-0", "w-1", "w-2"}
-	off := slurmrest.Idle | slurmrest.Cloud | slurmrest.PoweredDown
-	nodes := map[string]*slurmrest.Node{
-		"w-0": {Name: "w-0", State: off},
-		"w-1": {Name: "w-1", State: slurmrest.Idle | slurmrest.Cloud | slurmrest.PoweringUp},
-		"w-2": {Name: "w-2", State: off},
-	}
-	actions, _ := decision.Decide(decision.Pool{Name: "w", Min: 2, Max: 3, Template: "t1", ConfigAccepted: true}, names, nodes, nil)
-	want := []decision.Kind{decision.CreatePod, decision.PowerUp}
-	var got []decision.Kind
+// kinds is a short form of a decision. MarkIdle beside a step that ends the pod anyway says nothing and is left out.
+func kinds(actions []decision.Action, holds []decision.Hold) string {
+	var out []string
 	for _, action := range actions {
-		got = append(got, action.Kind)
+		out = append(out, string(action.Kind))
 	}
-	if !slices.Equal(got, want) || actions[1].Node != "w-0" {
-		t.Errorf("got %v, want w-1's pod and power for w-0", actions)
+	for range holds {
+		out = append(out, "!")
+	}
+	return strings.Join(out, " ")
+}
+
+// fleet is a pool of nodes in given states; every node that is up has a pod of template t1 that was seen up.
+func fleet(t *testing.T, states ...string) (names []string, nodes map[string]*slurmrest.Node, pods map[string]*decision.Pod) {
+	nodes, pods = map[string]*slurmrest.Node{}, map[string]*decision.Pod{}
+	for i, state := range states {
+		name := fmt.Sprintf("n-%d", i)
+		names = append(names, name)
+		nodes[name] = &slurmrest.Node{Name: name, State: words(t, state)}
+		if phase := decision.PhaseOf(nodes[name]); phase == decision.Up || phase == decision.Leaving {
+			pods[name] = &decision.Pod{Name: name, UID: name, Template: "t1", SeenUp: true, Busy: decision.Busy(nodes[name]), Terminating: phase == decision.Leaving}
+		}
+	}
+	return names, nodes, pods
+}
+
+func list(actions []decision.Action) string {
+	var out []string
+	for _, action := range actions {
+		out = append(out, fmt.Sprintf("%s %s", action.Kind, action.Node))
+	}
+	return strings.Join(out, ", ")
+}
+
+const (
+	off  = "IDLE+CLOUD+POWERED_DOWN"
+	up   = "IDLE+CLOUD"
+	busy = "MIXED+CLOUD"
+)
+
+func TestFloor(t *testing.T) {
+	for _, test := range []struct {
+		min    int
+		states []string
+		want   string
+	}{
+		{0, []string{off, off}, ""},
+		{1, []string{off, off}, "PowerUp n-0"},
+		{2, []string{off, busy, off}, "PowerUp n-0"},
+		{1, []string{off, "IDLE+CLOUD+NOT_RESPONDING+POWERING_UP"}, "CreatePod n-1"},
+		{1, []string{"DOWN+CLOUD+POWERED_DOWN", off}, "PowerUp n-1"},
+		{1, []string{"IDLE+CLOUD+DRAIN+POWERED_DOWN", off}, "PowerUp n-1"},
+		{2, []string{off, "IDLE+CLOUD+POWERING_DOWN", off}, "PowerUp n-0, PowerUp n-2"},
+	} {
+		names, nodes, pods := fleet(t, test.states...)
+		pool := decision.Pool{Min: test.min, Max: len(names), Template: "t1", ConfigAccepted: true}
+		actions, _ := decision.Decide(pool, names, nodes, pods)
+		if got := list(actions); got != test.want {
+			t.Errorf("min %d of %v: %s, want %s", test.min, test.states, got, test.want)
+		}
 	}
 }
 
-// Whatever Slurm and Kubernetes say: a pod is deleted only if its node is powered down or powering down, or the pod has
-// ended, or it is from before a power-up; and a person's reason is never overwritten or cleared.
-func TestNeverTakesWork(t *testing.T) {
-	flags := []slurmrest.NodeState{
-		slurmrest.PoweredDown, slurmrest.PoweringDown, slurmrest.PoweringUp, slurmrest.PowerDown, slurmrest.PowerUp,
-		slurmrest.Drain, slurmrest.Completing, slurmrest.Maintenance,
+// A new template reaches idle workers first, and never takes more than a quarter of the pool at a time.
+func TestNewTemplate(t *testing.T) {
+	for _, test := range []struct {
+		states []string
+		want   string
+	}{
+		{[]string{busy, up, off, off}, "PowerDownASAP n-1"},
+		{[]string{busy, busy, off, off}, "PowerDownASAP n-0"},
+		{[]string{busy, "MIXED+CLOUD+DRAIN+POWER_DOWN", off, off}, ""},
+		{[]string{busy, "IDLE+CLOUD+POWERING_DOWN", off, off}, ""},
+		{[]string{up, up, up, up, up, up, up, up}, "PowerDownASAP n-0, PowerDownASAP n-1"},
+	} {
+		names, nodes, pods := fleet(t, test.states...)
+		pool := decision.Pool{Max: len(names), Template: "t2", ConfigAccepted: true}
+		actions, _ := decision.Decide(pool, names, nodes, pods)
+		if got := list(actions); got != test.want {
+			t.Errorf("%v: %s, want %s", test.states, got, test.want)
+		}
 	}
-	bases := []slurmrest.NodeState{slurmrest.Idle, slurmrest.Mixed, slurmrest.Allocated, slurmrest.Down, slurmrest.Unknown}
-	rapid.Check(t, func(t *rapid.T) {
-		state := slurmrest.Cloud | rapid.SampledFrom(bases).Draw(t, "base")
-		for _, flag := range flags {
-			if rapid.Bool().Draw(t, "flag") {
-				state |= flag
-			}
-		}
-		reason := rapid.SampledFrom([]string{"", "berth: template", "Not responding", "ResumeTimeout reached", "broken fan"}).Draw(t, "reason")
-		var pod *decision.Pod
-		if rapid.Bool().Draw(t, "pod") {
-			pod = &decision.Pod{
-				Ended: rapid.Bool().Draw(t, "ended"), Terminating: rapid.Bool().Draw(t, "terminating"),
-				SeenUp: rapid.Bool().Draw(t, "seen up"), Busy: rapid.Bool().Draw(t, "busy"),
-			}
-		}
-		for _, action := range decide(state, reason, pod) {
-			switch action.Kind {
-			case decision.DeletePod:
-				gone := state.Has(slurmrest.PoweredDown | slurmrest.PoweringDown)
-				stale := state.Has(slurmrest.PoweringUp) && pod.SeenUp
-				if !gone && !stale && !pod.Ended {
-					t.Errorf("deletes the pod of a node that is %s", state)
-				}
-			case decision.SetDown, decision.PowerDown, decision.Resume:
-				foreign := reason == "broken fan" && state.Has(slurmrest.Down|slurmrest.Drain)
-				if foreign {
-					t.Errorf("%s on a node with a person's reason, %s", action.Kind, state)
-				}
-			}
-		}
-	})
+}
+
+func TestPoolShrinks(t *testing.T) {
+	names, nodes, pods := fleet(t, busy, busy, up, up)
+	pool := decision.Pool{Max: 1, Template: "t1"}
+	// slurmctld still has all four, because the guard waits for the jobs: nodes above the new end are asked to go.
+	pool.ConfigAccepted = true
+	if actions, _ := decision.Decide(pool, names[:1], nodes, pods); list(actions) != "PowerDownASAP n-1, PowerDownASAP n-2, PowerDownASAP n-3" {
+		t.Error(list(actions))
+	}
+	// Their nodes have left Slurm. The pods go only if that is the configuration that the pool belongs to.
+	delete(nodes, "n-2")
+	delete(nodes, "n-3")
+	pool.ConfigAccepted = false
+	if actions, _ := decision.Decide(pool, names[:1], nodes, pods); list(actions) != "" {
+		t.Error("acted on a configuration that is not the pool's:", list(actions))
+	}
+	pool.ConfigAccepted = true
+	if actions, _ := decision.Decide(pool, names[:1], nodes, pods); list(actions) != "PowerDownASAP n-1, DeletePod n-2, DeletePod n-3" {
+		t.Error(list(actions))
+	}
+}
+
+// A node that should be there and is not: an answer that lies, or a configuration on its way. Nothing is deleted.
+func TestNodeMissingInTheAnswer(t *testing.T) {
+	names, nodes, pods := fleet(t, busy, up)
+	delete(nodes, "n-0")
+	actions, holds := decision.Decide(decision.Pool{Max: 2, Template: "t1", ConfigAccepted: true}, names, nodes, pods)
+	if list(actions) != "" || len(holds) != 1 {
+		t.Error(list(actions), holds)
+	}
+}
+
+func TestRemoval(t *testing.T) {
+	names, nodes, pods := fleet(t, busy, up, off)
+	pool := decision.Pool{Min: 3, Max: 3, Template: "t1", Removing: true}
+	if actions, _ := decision.Decide(pool, names, nodes, pods); list(actions) != "PowerDownASAP n-1" {
+		t.Error(list(actions))
+	}
+}
+
+func TestNoTemplateNoPods(t *testing.T) {
+	names, nodes, pods := fleet(t, "MIXED+CLOUD+NOT_RESPONDING+POWERING_UP")
+	actions, holds := decision.Decide(decision.Pool{Max: 1}, names, nodes, pods)
+	if list(actions) != "" || len(holds) != 1 {
+		t.Error(list(actions), holds)
+	}
+}
+
+func BenchmarkDecideThousandNodes(b *testing.B) {
+	nodes, pods := map[string]*slurmrest.Node{}, map[string]*decision.Pod{}
+	var names []string
+	for i := range 1000 {
+		name := fmt.Sprintf("n-%d", i)
+		names = append(names, name)
+		nodes[name] = &slurmrest.Node{Name: name, State: slurmrest.Idle | slurmrest.Cloud}
+		pods[name] = &decision.Pod{Name: name, UID: name, Template: "t1", SeenUp: true}
+	}
+	pool := decision.Pool{Min: 2, Max: 1000, Template: "t1", ConfigAccepted: true}
+	for b.Loop() {
+		decision.Decide(pool, names, nodes, pods)
+	}
 }
