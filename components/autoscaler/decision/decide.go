@@ -68,6 +68,10 @@ func away(node *slurmrest.Node, pod *Pod) []Action {
 		return nil // an epilog still runs; Slurm says when it has ended
 	case pod != nil:
 		return []Action{{Kind: DeletePod, Node: node.Name, UID: pod.UID, Why: "Slurm says " + node.State.String()}}
+	case !leaving && node.State.Has(slurmrest.NotResponding) && !node.State.Has(slurmrest.Down|slurmrest.Drain|slurmrest.PowerDown):
+		// Left by a slurmctld that ended while the node was on its way: Slurm allocates such a node to nobody, RESUME is
+		// refused, and another power-down clears it (seen on 24.11).
+		return []Action{{Kind: PowerDown, Node: node.Name, Why: "powered down, but marked as not responding"}}
 	case leaving || !node.State.Has(slurmrest.Down|slurmrest.Drain) || !Clearable(node.Reason):
 		return nil
 	}
@@ -153,16 +157,20 @@ func leftOver(pool Pool, names []string, nodes map[string]*slurmrest.Node, pods 
 	if !pool.ConfigAccepted && !pool.Removing {
 		return nil
 	}
+	inPool := make(map[string]bool, len(names))
+	for _, name := range names {
+		inPool[name] = true
+	}
 	var actions []Action
 	for name, pod := range pods {
-		if slices.Contains(names, name) && !pool.Removing || nodes[name] != nil || pod.Terminating {
+		if inPool[name] && !pool.Removing || nodes[name] != nil || pod.Terminating {
 			continue
 		}
 		actions = append(actions, Action{Kind: DeletePod, Node: name, UID: pod.UID, Why: "its node is in Slurm's configuration no longer"})
 	}
 	for name, pod := range pods { // a node above max that Slurm still has: ask for its end
 		node := nodes[name]
-		if node == nil || slices.Contains(names, name) {
+		if node == nil || inPool[name] {
 			continue
 		}
 		if PhaseOf(node) == Up && !node.State.Has(slurmrest.PowerDown|slurmrest.Drain|slurmrest.Down) {
