@@ -61,6 +61,7 @@ func begin(t *testing.T, bound time.Duration) *run {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), bound, fmt.Errorf("the test's bound of %s", bound))
 	r := &run{T: t, ctx: ctx, box: b}
 	began := time.Now()
+	t.TempDir() // first, so that it goes last: what restores the site works in the test's clone
 	t.Cleanup(func() {
 		cancel()
 		took := time.Since(began)
