@@ -382,7 +382,7 @@ func TestNoScheduleKillsAJobOrStaysStuck(t *testing.T) {
 
 // A model that finds nothing proves nothing: each of these mistakes of others' autoscalers must be found.
 func TestModelFindsSeededBugs(t *testing.T) {
-	for _, bug := range []string{"old data", "foreign drain lifted"} {
+	for _, bug := range []string{"old data", "foreign drain lifted", "pod reused across a power-up"} {
 		t.Run(bug, func(t *testing.T) {
 			schedule := rapid.Custom(func(t *rapid.T) string {
 				m := newModel(t, rapid.IntRange(1, 4).Draw(t, "nodes"))
