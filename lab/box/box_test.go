@@ -113,8 +113,8 @@ func TestOursKnowsDaemonsFromVisitors(t *testing.T) {
 		ours bool
 	}{
 		{"/var/lib/berth-lab/bin/box", "/var/lib/berth-lab/bin/box init /var/lib/berth-lab/run/init.json", true},
-		{"/root/.cache/berth-lab/hyperkube-1/hyperkube", "/x/hyperkube kubelet --config=/var/lib/berth-lab/conf/kubelet.json", true},
-		{"/root/.cache/berth-lab/hyperkube-1/hyperkube", "/var/lib/berth-lab/bin/kubectl get pods --kubeconfig /var/lib/berth-lab/kubeconfig", false},
+		{"/home/lab/.cache/berth-lab/hyperkube-1/hyperkube", "/x/hyperkube kubelet --config=/var/lib/berth-lab/conf/kubelet.json", true},
+		{"/home/lab/.cache/berth-lab/hyperkube-1/hyperkube", "/var/lib/berth-lab/bin/kubectl get pods --kubeconfig /var/lib/berth-lab/kubeconfig", false},
 		{"/usr/bin/containerd-shim-runc-v2", "/usr/bin/containerd-shim-runc-v2 -namespace k8s.io -address /var/lib/berth-lab/run/containerd.sock", true},
 		{"/usr/bin/containerd-shim-runc-v2", "/usr/bin/containerd-shim-runc-v2 -namespace moby -address /run/containerd/containerd.sock", false},
 		{"/usr/bin/containerd", "/usr/bin/containerd", false},
