@@ -150,16 +150,23 @@ func names(pods []pod) string {
 	return strings.Join(list, ", ")
 }
 
-// waitNoWorkers waits until a pool ("" for every pool) has no pods.
+// waitNoWorkers waits until a pool ("" for every pool) has no pods and Slurm may power its nodes up again: a node whose
+// pod has gone stays POWERING_DOWN, and out of Slurm's reach, until SuspendTimeout is over.
 func (r *run) waitNoWorkers(pool string) {
 	r.Helper()
-	what := "all workers leave"
+	what, partition := "all workers leave", ""
 	if pool != "" {
-		what = "the workers of " + pool + " leave"
+		what, partition = "the workers of "+pool+" leave", " --partition="+pool
 	}
 	r.eventually(workersLeave, what, func() (bool, string) {
-		pods := r.workerPods(pool)
-		return len(pods) == 0, names(pods)
+		if pods := r.workerPods(pool); len(pods) > 0 {
+			return false, names(pods)
+		}
+		leaving, err := r.inController("sinfo --noheader --Node --states=powering_down --format='%N %T'" + partition)
+		if err != nil {
+			return false, err.Error()
+		}
+		return strings.TrimSpace(leaving) == "", leaving
 	})
 }
 

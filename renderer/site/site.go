@@ -377,6 +377,8 @@ type Delivery struct {
 	Branch    string `json:"branch"`
 	Path      string `json:"path"` // of the repository's root in the Git tree, "."
 	SecretRef string `json:"secretRef,omitempty"`
-	Interval  string `json:"interval"` // Go duration
-	Timeout   string `json:"timeout"`
+	// SourceInterval is how often Flux looks at the repository, Interval how often it applies what is there; Go durations.
+	SourceInterval string `json:"sourceInterval"`
+	Interval       string `json:"interval"`
+	Timeout        string `json:"timeout"`
 }

@@ -30,7 +30,7 @@ func KustomizationName(layer string) string { return "berth-" + layer }
 // Entry are the objects of clusters/<site>/: the source, the site's own Kustomization, and one Kustomization a layer, each
 // waiting for the one before. files maps a file's name to its object.
 func Entry(s *site.Site, layers []string) (files map[string]manifest.Object, err error) {
-	interval, timeout, err := times(s)
+	t, err := times(s)
 	if err != nil {
 		return nil, err
 	}
@@ -44,11 +44,11 @@ func Entry(s *site.Site, layers []string) (files map[string]manifest.Object, err
 			files[name] = o
 		}
 	}
-	add("source.yaml", source(s, interval, timeout))
-	add("site.yaml", kustomization(s, naming.SourceName, naming.Cluster(s.Name), interval, timeout))
+	add("source.yaml", source(s, t))
+	add("site.yaml", kustomization(s, naming.SourceName, naming.Cluster(s.Name), t))
 	previous := ""
 	for _, layer := range layers {
-		k := kustomization(s, KustomizationName(layer), path.Join(naming.Overlay(s.Name), layer), interval, timeout)
+		k := kustomization(s, KustomizationName(layer), path.Join(naming.Overlay(s.Name), layer), t)
 		if previous != "" {
 			k.Spec.DependsOn = []kustomizev1.DependencyReference{{Name: KustomizationName(previous)}}
 		}
@@ -64,28 +64,37 @@ func Entry(s *site.Site, layers []string) (files map[string]manifest.Object, err
 	return files, err
 }
 
-func times(s *site.Site) (interval, timeout metav1.Duration, err error) {
+// intervals are the site's times for Flux, read.
+type intervals struct {
+	source, apply, timeout metav1.Duration
+}
+
+func times(s *site.Site) (t intervals, err error) {
 	for _, field := range []struct {
 		name, text string
 		into       *metav1.Duration
-	}{{"interval", s.Delivery.Interval, &interval}, {"timeout", s.Delivery.Timeout, &timeout}} {
+	}{
+		{"sourceInterval", s.Delivery.SourceInterval, &t.source},
+		{"interval", s.Delivery.Interval, &t.apply},
+		{"timeout", s.Delivery.Timeout, &t.timeout},
+	} {
 		d, err := time.ParseDuration(field.text)
 		if err != nil || d <= 0 {
-			return interval, timeout, fmt.Errorf("delivery.%s: %q is not a duration; write for example 10m", field.name, field.text)
+			return t, fmt.Errorf("delivery.%s: %q is not a duration; write for example 10m", field.name, field.text)
 		}
 		field.into.Duration = d
 	}
-	return interval, timeout, nil
+	return t, nil
 }
 
-func source(s *site.Site, interval, timeout metav1.Duration) *sourcev1.GitRepository {
+func source(s *site.Site, t intervals) *sourcev1.GitRepository {
 	repository := &sourcev1.GitRepository{
 		TypeMeta:   metav1.TypeMeta{APIVersion: sourcev1.GroupVersion.String(), Kind: sourcev1.GitRepositoryKind},
 		ObjectMeta: metav1.ObjectMeta{Name: naming.SourceName, Namespace: s.Namespaces.Flux, Labels: naming.Labels("source")},
 		Spec: sourcev1.GitRepositorySpec{
 			URL:       s.Delivery.URL,
-			Interval:  interval,
-			Timeout:   &metav1.Duration{Duration: min(timeout.Duration, time.Minute)},
+			Interval:  t.source,
+			Timeout:   &metav1.Duration{Duration: min(t.timeout.Duration, time.Minute)},
 			Reference: &sourcev1.GitRepositoryRef{Branch: s.Delivery.Branch},
 		},
 	}
@@ -95,14 +104,14 @@ func source(s *site.Site, interval, timeout metav1.Duration) *sourcev1.GitReposi
 	return repository
 }
 
-func kustomization(s *site.Site, name, folder string, interval, timeout metav1.Duration) *kustomizev1.Kustomization {
+func kustomization(s *site.Site, name, folder string, t intervals) *kustomizev1.Kustomization {
 	return &kustomizev1.Kustomization{
 		TypeMeta:   metav1.TypeMeta{APIVersion: kustomizev1.GroupVersion.String(), Kind: kustomizev1.KustomizationKind},
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: s.Namespaces.Flux, Labels: naming.Labels("layer")},
 		Spec: kustomizev1.KustomizationSpec{
-			Interval:      interval,
+			Interval:      t.apply,
 			RetryInterval: &metav1.Duration{Duration: retryInterval},
-			Timeout:       &timeout,
+			Timeout:       &t.timeout,
 			Path:          RepositoryPath(s, folder),
 			Prune:         true,
 			// The site's own Kustomization must not wait for the layers: it would hold their mends back while one is failing.
@@ -141,7 +150,7 @@ type Upstream struct {
 
 // UpstreamRelease is a HelmRepository and a HelmRelease for an upstream chart.
 func UpstreamRelease(s *site.Site, u Upstream) ([]manifest.Object, error) {
-	interval, timeout, err := times(s)
+	t, err := times(s)
 	if err != nil {
 		return nil, err
 	}
@@ -149,7 +158,7 @@ func UpstreamRelease(s *site.Site, u Upstream) ([]manifest.Object, error) {
 	if err != nil {
 		return nil, fmt.Errorf("values of %s: %w", u.Name, err)
 	}
-	release := helmRelease(s, u.Name, u.Namespace, interval, timeout)
+	release := helmRelease(s, u.Name, u.Namespace, t)
 	release.Spec.Values = &apiextensionsv1.JSON{Raw: values}
 	release.Spec.Chart = &helmv2.HelmChartTemplate{Spec: helmv2.HelmChartTemplateSpec{
 		Chart: u.Chart, Version: u.Version,
@@ -165,11 +174,11 @@ func UpstreamRelease(s *site.Site, u Upstream) ([]manifest.Object, error) {
 // ChartRelease is a HelmRelease of our own chart from the site's repository, with its values from a ConfigMap. The map's name
 // must carry the hash of its content: only then does a change of values reach the release at once.
 func ChartRelease(s *site.Site, valuesConfigMap, valuesKey string) (*helmv2.HelmRelease, error) {
-	interval, timeout, err := times(s)
+	t, err := times(s)
 	if err != nil {
 		return nil, err
 	}
-	release := helmRelease(s, naming.ReleaseName, s.Namespaces.Slurm, interval, timeout)
+	release := helmRelease(s, naming.ReleaseName, s.Namespaces.Slurm, t)
 	release.Spec.ValuesFrom = []helmv2.ValuesReference{{Kind: "ConfigMap", Name: valuesConfigMap, ValuesKey: valuesKey}}
 	release.Spec.Chart = &helmv2.HelmChartTemplate{Spec: helmv2.HelmChartTemplateSpec{
 		Chart:     RepositoryPath(s, naming.ChartPath),
@@ -180,12 +189,12 @@ func ChartRelease(s *site.Site, valuesConfigMap, valuesKey string) (*helmv2.Helm
 	return release, nil
 }
 
-func helmRelease(s *site.Site, name, target string, interval, timeout metav1.Duration) *helmv2.HelmRelease {
+func helmRelease(s *site.Site, name, target string, t intervals) *helmv2.HelmRelease {
 	return &helmv2.HelmRelease{
 		TypeMeta:   metav1.TypeMeta{APIVersion: helmv2.GroupVersion.String(), Kind: helmv2.HelmReleaseKind},
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: s.Namespaces.Flux, Labels: naming.Labels(name)},
 		Spec: helmv2.HelmReleaseSpec{
-			Interval: interval, Timeout: &timeout,
+			Interval: t.apply, Timeout: &t.timeout,
 			ReleaseName: name, TargetNamespace: target, StorageNamespace: target,
 			// A failed install is tried again; a failed upgrade is rolled back once and then stays, visibly, until a push mends
 			// it: endless retries hide the first error.

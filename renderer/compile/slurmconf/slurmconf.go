@@ -181,6 +181,8 @@ func powerSaving(s *site.Site) (section, error) {
 		{"SuspendTime", idle.SecondsText()},
 		{"SuspendTimeout", suspend.SecondsText()},
 		{"ResumeTimeout", resume.SecondsText()},
+		// What a person drained or set down stays as they left it: powering a node down forgets both.
+		{"SuspendExcStates", "DOWN,DRAIN"},
 		// 0 is no limit. The defaults count jobs, not nodes, and hand a gang its nodes over many seconds.
 		{"SuspendRate", "0"},
 		{"ResumeRate", "0"},
