@@ -34,7 +34,7 @@ setup:
 build: setup ## build every binary into bin/
 	@mkdir -p bin
 	@go build -ldflags '$(LDFLAGS)' -o bin/ \
-	  ./renderer/cmd/berth ./components/autoscaler/cmd/autoscaler ./components/guard/cmd/guard \
+	  ./renderer/cmd/berth ./components/autoscaler/cmd/autoscaler ./components/guard/cmd/guard ./components/guard/cmd/prolog-slurmctld \
 	  ./components/advisor/cmd/advisor $(CUE)
 	@cd lab && go build -o ../bin/ ./cmd/box
 

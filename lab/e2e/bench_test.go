@@ -64,20 +64,6 @@ func TestBenchFirstLine(t *testing.T) {
 	var total []float64
 	for range rounds {
 		r.waitNoWorkers("cpu")
-		// The node is out of its suspension when Slurm calls it powered down; before, the job would wait for that.
-		r.eventually(workersLeave, "the nodes are powered down", func() (bool, string) {
-			out, err := r.inController("sinfo --noheader --Node --format=%t --partition=cpu")
-			if err != nil {
-				return false, err.Error()
-			}
-			states := strings.Fields(out)
-			for _, s := range states {
-				if s != "idle~" {
-					return false, out
-				}
-			}
-			return len(states) > 0, out
-		})
 		marks := r.firstLine()
 		for i, part := range order {
 			parts[part] = append(parts[part], marks[i+1].Sub(marks[i]).Seconds())
@@ -108,8 +94,8 @@ func (r *run) firstLine() []time.Time {
 		_, err := strconv.ParseFloat(first, 64)
 		return err == nil, first
 	})
-	controller := r.kubectl("logs", "-n", platform, controllerPod, "-c", controllerContainer, "--since=10m")
-	worker := r.kubectl("logs", "-n", workers, j.nodes)
+	controller := r.kubectl("logs", "--timestamps", "-n", platform, controllerPod, "-c", controllerContainer, "--since=10m")
+	worker := r.kubectl("logs", "--timestamps", "-n", workers, j.nodes)
 	marks := []time.Time{
 		unixTime(r, at),
 		r.logged(controller, "Allocate JobId="+id+" "),
@@ -134,17 +120,16 @@ func unixTime(r *run, text string) time.Time {
 	return time.UnixMicro(int64(seconds * 1e6))
 }
 
-// logged is the time of the last line with these words in a log of Slurm's ("[2026-01-31T12:00:00.123] …", UTC).
+// logged is the time of the last line with these words in a log with kubectl's timestamps.
 func (r *run) logged(log, words string) time.Time {
 	r.Helper()
 	lines := strings.Split(log, "\n")
 	for i := len(lines) - 1; i >= 0; i-- {
-		if !strings.Contains(lines[i], words) {
+		stamp, line, _ := strings.Cut(lines[i], " ")
+		if !strings.Contains(line, words) {
 			continue
 		}
-		_, rest, _ := strings.Cut(lines[i], "[")
-		stamp, _, _ := strings.Cut(rest, "]")
-		at, err := time.Parse("2006-01-02T15:04:05.000", stamp)
+		at, err := time.Parse(time.RFC3339Nano, stamp)
 		if err != nil {
 			r.Fatalf("log line %q: %v", lines[i], err)
 		}

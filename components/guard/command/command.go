@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -27,11 +28,14 @@ import (
 	"github.com/berth-hpc/berth/components/api/v1alpha1"
 	"github.com/berth-hpc/berth/components/guard"
 	"github.com/berth-hpc/berth/components/guard/accounting"
+	"github.com/berth-hpc/berth/components/guard/await"
 	"github.com/berth-hpc/berth/components/guard/slurm"
+	"github.com/berth-hpc/berth/components/guard/slurmconf"
 )
 
 type options struct {
 	namespace, name, store, scratch string
+	awaitSocket                     string
 	accounts, logJSON               bool
 }
 
@@ -69,6 +73,7 @@ in force. Accounts, users and QOS are added to and modified in Slurm's database.
 	flags.StringVar(&o.name, "name", "slurm", "name of the SlurmConfig")
 	flags.StringVar(&o.store, "store", "/var/spool/slurm/conf", "directory of the accepted configurations, on the state volume")
 	flags.StringVar(&o.scratch, "scratch", os.TempDir(), "directory for trials")
+	flags.StringVar(&o.awaitSocket, "await-socket", "", "socket on which a job's PrologSlurmctld waits for the job's nodes; empty: none")
 	flags.BoolVar(&o.accounts, "accounts", true, "keep accounts, users and QOS in Slurm's database")
 	flags.BoolVar(&o.logJSON, "log-json", true, "write the log as JSON lines")
 	command.AddCommand(newPoke())
@@ -105,7 +110,8 @@ func run(ctx context.Context, o options) error {
 
 	store := &guard.Store{Dir: o.store}
 	programs := &slurm.Programs{Conf: store.Conf()}
-	g := &guard.Guard{Slurm: programs, Store: store, Scratch: o.scratch, Log: slog.New(handler)}
+	waiting := &await.Server{Pending: programs.PoweringUp, Patience: func() time.Duration { return patience(store.Conf()) }, Log: slog.New(handler)}
+	g := &guard.Guard{Slurm: releasing{programs, waiting}, Store: store, Scratch: o.scratch, Log: slog.New(handler)}
 	if o.accounts {
 		g.Accounts = &accounting.Database{Programs: programs}
 	}
@@ -114,7 +120,49 @@ func run(ctx context.Context, o options) error {
 		Key: client.ObjectKey{Namespace: o.namespace, Name: o.name},
 	}
 	g.Log.Info("started", "SlurmConfig", watcher.Key.String(), "store", o.store)
-	return watcher.Run(ctx)
+	if o.awaitSocket == "" {
+		return watcher.Run(ctx)
+	}
+	listener, err := listen(o.awaitSocket)
+	if err != nil {
+		return fmt.Errorf("listen for jobs that wait for their nodes: %w", err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- waiting.Serve(ctx, listener) }()
+	return errors.Join(watcher.Run(ctx), <-served)
+}
+
+// patience is how long a job may wait for its nodes: a little less than ResumeTimeout (Slurm's default: 60 s).
+func patience(conf string) time.Duration {
+	const early = 10 * time.Second
+	seconds := 60
+	if text, err := os.ReadFile(conf); err == nil {
+		if config, err := slurmconf.Parse(string(text)); err == nil {
+			if n, err := strconv.Atoi(config.Settings["resumetimeout"]); err == nil {
+				seconds = n
+			}
+		}
+	}
+	return max(0, time.Duration(seconds)*time.Second-early)
+}
+
+// listen takes the socket over from a guard that has ended.
+func listen(socket string) (net.Listener, error) {
+	if err := os.Remove(socket); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	return net.Listen("unix", socket)
+}
+
+// releasing lets all waiting prologs go before a reconfigure, which they would hold up.
+type releasing struct {
+	*slurm.Programs
+	waiting *await.Server
+}
+
+func (r releasing) Reconfigure(ctx context.Context) error {
+	defer r.waiting.Release()()
+	return r.Programs.Reconfigure(ctx)
 }
 
 // pokeTimeout bounds a poke, DNS included: slurmctld runs one script at a time.

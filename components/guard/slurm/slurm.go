@@ -113,6 +113,32 @@ func (p *Programs) Jobs(ctx context.Context) ([]slurmconf.Job, error) {
 	return parseJobs(out)
 }
 
+// PoweringUp returns those of the nodes that are not up yet: they power up, or are still powered or powering down. Nodes that
+// slurmctld does not know are not among them.
+func (p *Programs) PoweringUp(ctx context.Context, nodes []string) (map[string]bool, error) {
+	out, err := p.Run(ctx, askTimeout, "sinfo", "--all", "--noheader", "--Node", "--nodes="+strings.Join(nodes, ","), "--format=%N|%t")
+	if err != nil {
+		return nil, err
+	}
+	return parsePoweringUp(out)
+}
+
+// parsePoweringUp reads sinfo's compact states, in which a sign at the end says what power saving does: # powers up, ~ is
+// powered down, % powers down (sinfo's manual, "Node state codes").
+func parsePoweringUp(out string) (map[string]bool, error) {
+	pending := map[string]bool{}
+	for line := range strings.Lines(out) {
+		node, state, found := strings.Cut(strings.TrimSpace(line), "|")
+		if !found || state == "" {
+			return nil, fmt.Errorf("sinfo printed %q, which is no node", line)
+		}
+		if strings.ContainsAny(state, "#~%") && !strings.HasPrefix(state, "down") {
+			pending[node] = true
+		}
+	}
+	return pending, nil
+}
+
 func parseJobs(out string) ([]slurmconf.Job, error) {
 	var jobs []slurmconf.Job
 	for line := range strings.Lines(out) {

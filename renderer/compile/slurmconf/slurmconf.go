@@ -183,6 +183,8 @@ func powerSaving(s *site.Site) (section, error) {
 		{"ResumeTimeout", resume.SecondsText()},
 		// What a person drained or set down stays as they left it: powering a node down forgets both.
 		{"SuspendExcStates", "DOWN,DRAIN"},
+		// slurmctld looks at nodes that power up every 30 s only; a job whose prolog ends starts at once.
+		{"PrologSlurmctld", programs + "/prolog-slurmctld"},
 		// 0 is no limit. The defaults count jobs, not nodes, and hand a gang its nodes over many seconds.
 		{"SuspendRate", "0"},
 		{"ResumeRate", "0"},
