@@ -56,11 +56,12 @@ func TestCardUsers(t *testing.T) {
 	s.deliver("One user a card")
 
 	first := r.waitJob(r.submit(student, partition, shareScript), "RUNNING", workerStarts)
-	second := r.submit(researcher, partition, shareScript)
 	same := r.waitJob(r.submit(student, partition, shareScript), "RUNNING", workerStarts)
 	if same.nodes != first.nodes {
 		t.Errorf("%s; want it beside the same user's job on %s", same, first.nodes)
 	}
+	// After it: behind another user's waiting job the user's own would wait too, by priority.
+	second := r.submit(researcher, partition, shareScript)
 	// Long enough for the scheduler to have looked at it, also by backfill.
 	var seen job
 	r.eventually(60*time.Second, "the second user's job has a reason to wait", func() (bool, string) {
