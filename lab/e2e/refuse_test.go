@@ -77,10 +77,10 @@ func TestRefusedConfiguration(t *testing.T) {
 	keepsServing(t, brokenPush{
 		layer: "berth-slurm",
 		spoil: func(s *site) {
-			s.declare(`lab: slurm: extraLines: ["JobCompType=jobcomp/nonesuch"]`)
+			s.declare(`lab: slurm: extraLines: ["BurstBufferType=burst_buffer/nonesuch"]`)
 			s.render()
 		},
-		reason: "jobcomp/nonesuch",
+		reason: "burst_buffer/nonesuch",
 		slurm:  true,
 	})
 }
@@ -112,7 +112,7 @@ func keepsServing(t *testing.T, broken brokenPush) {
 	if err == nil {
 		t.Error("berth status ends with 0 while a layer is not Ready")
 	}
-	for _, want := range []string{broken.layer, broken.reason} {
+	for _, want := range []string{strings.TrimPrefix(broken.layer, "berth-"), "failed", broken.reason} {
 		if !strings.Contains(strings.ToLower(status), strings.ToLower(want)) {
 			t.Errorf("berth status does not name %q", want)
 		}
