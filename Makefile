@@ -33,9 +33,11 @@ setup:
 .PHONY: build
 build: setup ## build every binary into bin/
 	@mkdir -p bin
-	@go build -ldflags '$(LDFLAGS)' -o bin/ \
-	  ./renderer/cmd/berth ./components/autoscaler/cmd/autoscaler ./components/guard/cmd/guard ./components/guard/cmd/prolog-slurmctld \
+	@go build -ldflags '-s -w' -o bin/ \
+	  ./components/autoscaler/cmd/autoscaler ./components/guard/cmd/guard ./components/guard/cmd/prolog-slurmctld \
 	  ./components/advisor/cmd/advisor $(CUE)
+	@# Only berth carries the version: in the others it would make new images of every commit.
+	@go build -ldflags '$(LDFLAGS)' -o bin/ ./renderer/cmd/berth
 	@cd lab && go build -o ../bin/ ./cmd/box
 
 .PHONY: images

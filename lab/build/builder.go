@@ -101,22 +101,27 @@ func (b *Builder) Pause(ctx context.Context) (string, error) {
 }
 
 // Programs builds every program of the checkout itself into its bin/; Go's own
-// cache decides what is done again.
+// cache decides what is done again. Only berth carries the version: in the
+// others it would make new images, and new pods, of every commit.
 func (b *Builder) Programs(ctx context.Context) error {
 	version := "unknown"
 	if out, err := exec.CommandContext(ctx, "git", "-C", b.Source, "describe", "--tags", "--always", "--dirty").Output(); err == nil {
 		version = strings.TrimSpace(string(out))
 	}
-	list := exec.CommandContext(ctx, "go", "-C", b.Source, "list", "-f", `{{if eq .Name "main"}}{{.ImportPath}}{{end}}`, "./renderer/...", "./components/...")
+	list := exec.CommandContext(ctx, "go", "-C", b.Source, "list", "-f", `{{if eq .Name "main"}}{{.ImportPath}}{{end}}`, "./components/...")
 	list.Env = goEnv()
 	out, err := list.Output()
 	if err != nil {
 		return fmt.Errorf("build: list the programs of %s: %w", b.Source, err)
 	}
-	args := append([]string{"go", "-C", b.Source, "build",
-		"-ldflags", "-s -w -X github.com/berth-hpc/berth/renderer/command.Version=" + version,
-		"-o", filepath.Join(b.Source, "bin") + "/"}, strings.Fields(string(out))...)
-	return b.command(ctx, "programs", args)
+	build := func(ldflags string, packages ...string) error {
+		args := []string{"go", "-C", b.Source, "build", "-ldflags", ldflags, "-o", filepath.Join(b.Source, "bin") + "/"}
+		return b.command(ctx, "programs", append(args, packages...))
+	}
+	if err := build("-s -w", strings.Fields(string(out))...); err != nil {
+		return err
+	}
+	return build("-s -w -X github.com/berth-hpc/berth/renderer/command.Version="+version, "./renderer/cmd/berth")
 }
 
 // once returns the directory that holds what the commands made under this key,

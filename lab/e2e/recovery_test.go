@@ -24,7 +24,7 @@ func TestRecovery(t *testing.T) {
 		do   func()
 	}{
 		{"slurmctld is killed", func() {
-			if out, err := r.inController("kill -9 $(pgrep -x slurmctld)"); ignoreKilled(err) != nil {
+			if out, err := r.inController("kill -9 $(pgrep -f '^slurmctld -D')"); ignoreKilled(err) != nil {
 				t.Fatalf("kill slurmctld: %v: %s", err, out)
 			}
 		}},

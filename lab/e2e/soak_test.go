@@ -34,7 +34,7 @@ func TestSoak(t *testing.T) {
 		do   func() error
 	}{
 		{"slurmctld", func() error {
-			_, err := r.inController("kill -9 $(pgrep -x slurmctld)")
+			_, err := r.inController("kill -9 $(pgrep -f '^slurmctld -D')")
 			return ignoreKilled(err)
 		}},
 		{"the controller's pod", func() error { return r.deletePod(platform, labelRole+"=controller", dice) }},
