@@ -199,6 +199,6 @@ func (b *Box) lookAround(user string) string {
 
 To change it, edit clusters/lab.cue in %[3]s, then there:
 
-  berth render %[1]s && git commit -am 'Resize a pool' && git push
+  berth render %[1]s && git add --all && git commit -m 'Resize a pool' && git push
   berth status`, b.Site, user, b.Clone())
 }
