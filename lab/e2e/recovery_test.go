@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -12,12 +11,7 @@ func TestRecovery(t *testing.T) {
 	r := begin(t, 12*time.Minute)
 	j := r.runningJob(student, "--partition=cpu")
 	held := r.submit(researcher, "--partition=cpu --hold", "echo began; echo ended")
-	// slurmctld writes its queue down a few seconds after a change; a job younger than that does not outlive a SIGKILL.
-	saved := fmt.Sprintf("test $(stat --format=%%Y /var/spool/slurm/state/job_state) -gt %d", time.Now().Unix())
-	r.eventually(60*time.Second, "slurmctld has written the queue down", func() (bool, string) {
-		_, err := r.inController(saved)
-		return err == nil, "not yet"
-	})
+	r.queueWritten()
 
 	for _, end := range []struct {
 		what string

@@ -177,6 +177,17 @@ func (r *run) mustComplete(j job) {
 	}
 }
 
+// queueWritten waits until slurmctld has written down what is in its queue now. It does so a few seconds after a change; a
+// job younger than that does not outlive a SIGKILL.
+func (r *run) queueWritten() {
+	r.Helper()
+	newer := fmt.Sprintf("test $(stat --format=%%Y /var/spool/slurm/state/job_state) -gt %d", time.Now().Unix())
+	r.eventually(60*time.Second, "slurmctld has written the queue down", func() (bool, string) {
+		_, err := r.inController(newer)
+		return err == nil, "not yet"
+	})
+}
+
 // configValue reads one value of slurmctld's configuration in force.
 func (r *run) configValue(key string) string {
 	r.Helper()

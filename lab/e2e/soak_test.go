@@ -34,6 +34,7 @@ func TestSoak(t *testing.T) {
 		do   func() error
 	}{
 		{"slurmctld", func() error {
+			r.queueWritten()
 			_, err := r.inController("kill -9 $(pgrep -f '^slurmctld -D')")
 			return ignoreKilled(err)
 		}},
