@@ -61,7 +61,7 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	s.mu.Unlock()
 	var all sync.WaitGroup
 	defer all.Wait()
-	defer s.Release()
+	defer func() { s.Release() }()
 	stop := context.AfterFunc(ctx, func() { listener.Close() })
 	defer stop()
 	all.Go(func() { s.look(ctx) })

@@ -66,7 +66,7 @@ func tile(i isa, rows int) {
 	TEXT(fmt.Sprintf("%sTile%d", i.name, rows), NOSPLIT, "func(t *byte)")
 	Pragma("noescape")
 	Doc(fmt.Sprintf("%sTile%d multiplies a tile of %d rows; t points to a tile.", i.name, rows, rows))
-	t := Load(Param("t"), GP64()).(Register)
+	t := Load(Param("t"), GP64())
 	at := func(off int) Mem { return Mem{Base: t, Disp: off} }
 	get := func(off int) GPVirtual { r := GP64(); MOVQ(at(off), r); return r }
 	z := i.name == "avx512"
@@ -181,7 +181,7 @@ func loop(i isa, name string, params []string, f func(v []Op, out VecVirtual)) {
 	n := Load(Param("n"), GP64()).(GPVirtual)
 	var p []Register
 	for _, s := range params {
-		p = append(p, Load(Param(s), GP64()).(Register))
+		p = append(p, Load(Param(s), GP64()))
 	}
 	x := GP64()
 	XORQ(x, x)
@@ -227,7 +227,7 @@ func dot(i isa) {
 	Pragma("noescape")
 	Doc(i.name + "Dot is the inner product of n elements, a multiple of the vector's width.")
 	n := Load(Param("n"), GP64()).(GPVirtual)
-	a, b := Load(Param("a"), GP64()).(Register), Load(Param("b"), GP64()).(Register)
+	a, b := Load(Param("a"), GP64()), Load(Param("b"), GP64())
 	s := i.vec()
 	VXORPS(s, s, s)
 	x := GP64()
@@ -264,7 +264,7 @@ func axpy(i isa) {
 	Pragma("noescape")
 	Doc(i.name + "Axpy adds s·a to dst, n elements, a multiple of the vector's width.")
 	n := Load(Param("n"), GP64()).(GPVirtual)
-	dst, a := Load(Param("dst"), GP64()).(Register), Load(Param("a"), GP64()).(Register)
+	dst, a := Load(Param("dst"), GP64()), Load(Param("a"), GP64())
 	s := i.vec()
 	m, err := Param("s").Resolve()
 	if err != nil {
