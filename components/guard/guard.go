@@ -28,6 +28,12 @@ type Accounts interface {
 	Reconcile(ctx context.Context, cluster string, accounts v1alpha1.Accounts) ([]string, error)
 }
 
+// Reservations is what the guard needs of slurmctld's reservations.
+type Reservations interface {
+	// Reconcile makes, changes and deletes until slurmctld has the wanted reservations. It returns what it did.
+	Reconcile(ctx context.Context, wanted []v1alpha1.Reservation) ([]string, error)
+}
+
 // Outcome is what the guard found and did about one generation.
 type Outcome struct {
 	State v1alpha1.ConfigState
@@ -37,15 +43,20 @@ type Outcome struct {
 	Accepted string
 	// AccountsDone says that the database agrees with the SlurmConfig.
 	AccountsDone bool
+	// Note says what is not as it should be although the configuration is applied: a reservation that cannot be made yet.
+	Note string
+	// Did is what was done in the database and to reservations, for the record.
+	Did []string
 	// Again says when to look again without a change; 0: at the usual pace.
 	Again time.Duration
 }
 
 // Guard decides about one cluster's configuration. Its methods must not run concurrently.
 type Guard struct {
-	Slurm    Slurm
-	Accounts Accounts
-	Store    *Store
+	Slurm        Slurm
+	Accounts     Accounts
+	Reservations Reservations
+	Store        *Store
 	// Scratch is a directory for trials, not on the state volume.
 	Scratch string
 	Log     *slog.Logger
@@ -268,22 +279,33 @@ func (g *Guard) keepInForce(ctx context.Context, hash string) (outcome Outcome, 
 	return Outcome{}, true, nil
 }
 
-// accounts brings the database in line once the configuration is applied.
+// accounts brings the database in line once the configuration is applied, and then the reservations, whose users and
+// accounts must be in the database. A reservation that cannot be made yet holds nothing else up.
 func (g *Guard) accounts(ctx context.Context, config *v1alpha1.SlurmConfig, hash string) Outcome {
 	outcome := Outcome{State: v1alpha1.ConfigApplied, Accepted: hash}
-	if g.Accounts == nil {
-		outcome.AccountsDone = true
-		return outcome
-	}
-	done, err := g.Accounts.Reconcile(ctx, config.Spec.ClusterName, config.Spec.Accounts)
-	for _, what := range done {
-		g.Log.Info("database", "did", what)
-	}
-	if err != nil {
-		outcome.Message, outcome.Again = "accounts: "+err.Error(), soon
-		return outcome
+	if g.Accounts != nil {
+		done, err := g.Accounts.Reconcile(ctx, config.Spec.ClusterName, config.Spec.Accounts)
+		outcome.Did = done
+		for _, what := range done {
+			g.Log.Info("database", "did", what)
+		}
+		if err != nil {
+			outcome.Message, outcome.Again = "accounts: "+err.Error(), soon
+			return outcome
+		}
 	}
 	outcome.AccountsDone = true
+	if g.Reservations != nil {
+		done, err := g.Reservations.Reconcile(ctx, config.Spec.Reservations)
+		outcome.Did = append(outcome.Did, done...)
+		for _, what := range done {
+			g.Log.Info("reservations", "did", what)
+		}
+		if err != nil {
+			g.Log.Warn("reservations", "error", err)
+			outcome.Note, outcome.Again = err.Error(), soon
+		}
+	}
 	return outcome
 }
 

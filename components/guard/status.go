@@ -17,6 +17,9 @@ func WriteStatus(config *v1alpha1.SlurmConfig, outcome Outcome, now metav1.Time)
 	status.ObservedGeneration = config.Generation
 	status.State = outcome.State
 	message := outcome.Message
+	if message == "" {
+		message = outcome.Note
+	}
 	if len(message) > maxMessage {
 		message = message[:maxMessage] + "…"
 	}
@@ -37,7 +40,11 @@ func WriteStatus(config *v1alpha1.SlurmConfig, outcome Outcome, now metav1.Time)
 	case outcome.State == v1alpha1.ConfigApplied && outcome.AccountsDone:
 		unset(config, v1alpha1.ConditionReconciling)
 		unset(config, v1alpha1.ConditionStalled)
-		set(config, v1alpha1.ConditionReady, metav1.ConditionTrue, "Applied", "slurmctld runs with this configuration")
+		ready := "slurmctld runs with this configuration"
+		if message != "" {
+			ready += "; " + message
+		}
+		set(config, v1alpha1.ConditionReady, metav1.ConditionTrue, "Applied", ready)
 	case outcome.State == v1alpha1.ConfigApplied:
 		progress(config, "AccountsPending", message)
 	default:

@@ -3,6 +3,7 @@ package guard
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -114,6 +115,7 @@ func (w *Watcher) round(ctx context.Context) (time.Duration, error) {
 		return retry, patchErr
 	}
 	w.record(before, config)
+	w.recordDeeds(config, outcome.Did)
 	if outcome.Again > 0 {
 		return outcome.Again, err
 	}
@@ -132,6 +134,23 @@ func (w *Watcher) patch(ctx context.Context, before, after *v1alpha1.SlurmConfig
 	return nil
 }
 
+// recordDeeds leaves an event about what was brought in line with the SlurmConfig: after a push, or because somebody
+// changed it by hand.
+func (w *Watcher) recordDeeds(config *v1alpha1.SlurmConfig, did []string) {
+	if w.Events == nil || len(did) == 0 {
+		return
+	}
+	w.Events.Eventf(config, nil, corev1.EventTypeNormal, "BroughtInLine", "Configure", "%s", note(strings.Join(did, "; ")))
+}
+
+// note fits the API server's limit for an event's note, 1 KiB.
+func note(message string) string {
+	if len(message) > 1000 {
+		return message[:997] + "…"
+	}
+	return message
+}
+
 // record leaves an event where the state or its reason changed.
 func (w *Watcher) record(before, after *v1alpha1.SlurmConfig) {
 	state := after.Status.State
@@ -146,8 +165,5 @@ func (w *Watcher) record(before, after *v1alpha1.SlurmConfig) {
 	if message == "" {
 		message = fmt.Sprintf("generation %d", after.Generation)
 	}
-	if len(message) > 1000 { // the API server's limit for a note is 1 KiB
-		message = message[:997] + "…"
-	}
-	w.Events.Eventf(after, nil, kind, string(state), "Configure", "%s", message)
+	w.Events.Eventf(after, nil, kind, string(state), "Configure", "%s", note(message))
 }

@@ -20,7 +20,6 @@ func pendingFields() []pendingField {
 		{"hosts.*.rack", "no topology file is made from racks yet", func(s *site.Site) bool {
 			return anyOf(s.Hosts, func(h site.Host) bool { return h.Rack != "" })
 		}},
-		{"reservations", "reservations are not brought into Slurm yet; make them with scontrol", func(s *site.Site) bool { return len(s.Reserved) > 0 }},
 		{"modules", "no module environment is mounted yet", func(s *site.Site) bool { return s.Modules.Enabled }},
 		{"monitoring", "Prometheus is an upstream chart, and delivery mode manifests uses none", func(s *site.Site) bool {
 			return s.Monitoring.Enabled && s.Delivery.Mode == "manifests"

@@ -52,6 +52,41 @@ type SlurmConfigSpec struct {
 	//
 	// +optional
 	Accounts Accounts `json:"accounts,omitempty"`
+	// Reservations are the reservations of slurmctld that the guard makes, keeps and, once they are not named here any more,
+	// deletes. Reservations that people made by hand stay as they are.
+	//
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	Reservations []Reservation `json:"reservations,omitempty"`
+}
+
+// Reservation is a set of nodes that is kept for some users for a time: a class, a maintenance window.
+type Reservation struct {
+	// +kubebuilder:validation:Pattern=`^[a-z][a-z0-9_-]{0,62}$`
+	Name string `json:"name"`
+	// Start is the first moment in the cluster's time zone, 2026-10-01T08:00:00.
+	//
+	// +kubebuilder:validation:Pattern=`^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}$`
+	Start string `json:"start"`
+	// Duration is in seconds.
+	//
+	// +kubebuilder:validation:Minimum=60
+	Duration int64 `json:"duration"`
+	// Nodes is a host list; left out: all nodes.
+	//
+	// +optional
+	Nodes string `json:"nodes,omitempty"`
+	// Users and Accounts may run in it.
+	//
+	// +optional
+	Users []string `json:"users,omitempty"`
+	// +optional
+	Accounts []string `json:"accounts,omitempty"`
+	// Flags are scontrol's reservation flags, such as MAINT or WEEKLY.
+	//
+	// +optional
+	Flags []string `json:"flags,omitempty"`
 }
 
 // Accounts is what the guard adds to and modifies in Slurm's database. It deletes nothing.
@@ -100,7 +135,7 @@ type Account struct {
 	//
 	// +optional
 	MaxSubmit int64 `json:"maxSubmit,omitempty"`
-	// QOS are the qualities of service that the account may use; empty: "normal".
+	// QOS are the qualities of service that the account may use; empty: all that are named here, and "normal".
 	//
 	// +optional
 	QOS []string `json:"qos,omitempty"`

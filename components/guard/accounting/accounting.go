@@ -86,7 +86,8 @@ func (d *Database) read(ctx context.Context, cluster string) (*database, error) 
 		{[]string{"user"}, []string{"user", "defaultaccount", "adminlevel"}, func(r record) { have.users[r["user"]] = r }},
 		{[]string{"qos"}, []string{"name", "priority", "preempt", "preemptmode", "flags", "maxwall", "grptres", "maxtrespu", "maxjobspu", "usagefactor"},
 			func(r record) { have.qos[r["name"]] = r }},
-		{[]string{"assoc", "cluster=" + cluster}, []string{"account", "user", "partition", "parentname", "share", "grptres", "grptresmins", "maxjobs", "maxsubmit", "qos"},
+		// Without what an association inherits: a parent's limit is not this one's.
+		{[]string{"assoc", "cluster=" + cluster, "wopl"}, []string{"account", "user", "partition", "parentname", "share", "grptres", "grptresmins", "maxjobs", "maxsubmit", "qos"},
 			func(r record) {
 				switch {
 				case r["user"] == "":

@@ -32,6 +32,14 @@ func plan(cluster string, wanted v1alpha1.Accounts, have *database) ([]step, err
 		return nil, err
 	}
 	for _, account := range ordered {
+		if len(account.QOS) == 0 { // all
+			account.QOS = []string{"normal"}
+			for _, qos := range wanted.QOS {
+				if !slices.Contains(account.QOS, strings.ToLower(qos.Name)) {
+					account.QOS = append(account.QOS, strings.ToLower(qos.Name))
+				}
+			}
+		}
 		steps = append(steps, planAccount(cluster, account, have)...)
 	}
 	for _, user := range wanted.Users {
@@ -96,9 +104,7 @@ func planAccount(cluster string, account v1alpha1.Account, have *database) []ste
 	set = append(set, associationLimits(account.Shares, account.GrpTRES, account.MaxJobs, row)...)
 	set = appendTRES(set, "grptresmins", account.GrpTRESMins, row["grptresmins"])
 	set = appendLimit(set, "maxsubmitjobs", account.MaxSubmit, row["maxsubmit"])
-	if len(account.QOS) > 0 {
-		set = appendList(set, "qoslevel", account.QOS, row["qos"])
-	}
+	set = appendList(set, "qoslevel", account.QOS, row["qos"])
 	if len(set) > 0 {
 		steps = append(steps, append(step{"modify", "account", "where", "name=" + name, "cluster=" + cluster, "set"}, set...))
 	}

@@ -29,6 +29,7 @@ import (
 	"github.com/berth-hpc/berth/components/guard"
 	"github.com/berth-hpc/berth/components/guard/accounting"
 	"github.com/berth-hpc/berth/components/guard/await"
+	"github.com/berth-hpc/berth/components/guard/reservation"
 	"github.com/berth-hpc/berth/components/guard/slurm"
 	"github.com/berth-hpc/berth/components/guard/slurmconf"
 )
@@ -61,7 +62,8 @@ func newCommand() *cobra.Command {
 
 Each new generation is tried on a scratch slurmctld. It is applied by a reconfigure where no job is hurt by that, waits
 where jobs would be, and is refused with Slurm's own words where slurmctld does not take it; the last accepted one stays
-in force. Accounts, users and QOS are added to and modified in Slurm's database.`,
+in force. Accounts, users and QOS are added to and modified in Slurm's database; reservations of the SlurmConfig are made,
+kept and deleted in slurmctld.`,
 		Example:       "  guard --namespace slurm --name slurm",
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,
@@ -115,6 +117,7 @@ func run(ctx context.Context, o options) error {
 	if o.accounts {
 		g.Accounts = &accounting.Database{Programs: programs}
 	}
+	g.Reservations = &reservation.Keeper{Programs: programs, Zone: time.Local}
 	watcher := &guard.Watcher{
 		Guard: g, Kubernetes: api, Events: broadcaster.NewRecorder(scheme, "berth-guard"),
 		Key: client.ObjectKey{Namespace: o.namespace, Name: o.name},

@@ -16,14 +16,17 @@ const NodePrefix = "slurm-worker"
 // NodeName is the name of worker i of a pool.
 func NodeName(pool string, i int) string { return fmt.Sprintf("%s-%s-%d", NodePrefix, pool, i) }
 
-// PoolNodes is the compressed list of all nodes that a pool can have.
-func PoolNodes(pool string, max int) string {
+// PoolNodeNames are all nodes that a pool can have.
+func PoolNodeNames(pool string, max int) []string {
 	names := make([]string, max)
 	for i := range names {
 		names[i] = NodeName(pool, i)
 	}
-	return Hostlist(names)
+	return names
 }
+
+// PoolNodes is the compressed list of all nodes that a pool can have.
+func PoolNodes(pool string, max int) string { return Hostlist(PoolNodeNames(pool, max)) }
 
 // Weights: Slurm takes the node with the lowest weight that fits. Jobs that need no card go to CPU nodes first, and of the
 // GPU nodes the fastest come first. The gap leaves room for an administrator's own values between two pools.

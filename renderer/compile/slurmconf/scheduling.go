@@ -42,7 +42,8 @@ func scheduling(s *site.Site) (section, error) {
 
 func schedulerParameters(b site.Backfill) ([]string, error) {
 	// The default depth of 100 holds large arrays back while nodes are free.
-	options := []string{"default_queue_depth=1000"}
+	// Users may put one of their own jobs before their others.
+	options := []string{"default_queue_depth=1000", "enable_user_top"}
 	if !b.Enabled {
 		// The profile names sched/backfill; an interval of -1 keeps its loop from running, and leaves the main one.
 		return append(options, "bf_interval=-1"), nil

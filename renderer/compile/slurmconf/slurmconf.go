@@ -211,6 +211,9 @@ func limits(s *site.Site) (section, error) {
 		{"SlurmdTimeout", "120"},
 		{"MessageTimeout", "30"},
 		{"MinJobAge", "300"},
+		// A job over its partition's limits is refused when it is submitted, not left to wait for ever.
+		{"EnforcePartLimits", "ANY"},
+		{"ScronParameters", "enable"},
 		{"MaxJobCount", strconv.Itoa(s.Slurm.MaxJobCount)},
 		{"MaxArraySize", strconv.Itoa(s.Slurm.MaxArraySize)},
 	}

@@ -309,7 +309,7 @@ func TestErrorsNameTheField(t *testing.T) {
 func TestBackfillOff(t *testing.T) {
 	s := lab()
 	s.Slurm.Backfill.Enabled = false
-	wantLine(t, build(t, s)["slurm.conf"], "SchedulerParameters=default_queue_depth=1000,bf_interval=-1")
+	wantLine(t, build(t, s)["slurm.conf"], "SchedulerParameters=default_queue_depth=1000,enable_user_top,bf_interval=-1")
 }
 
 // A thousand nodes and a hundred partitions stay short, because ranges are compressed.
