@@ -47,6 +47,9 @@ type Observation struct {
 	Nodes []int32
 	Cards []int32
 	G     [Globals]float32
+	// Held are waiting jobs that fit nowhere now and may be boosted; HX holds their features, with none of a node.
+	Held []*engine.Job
+	HX   [][Features]float32
 }
 
 // Wait is the action that starts nobody and lets time pass.
@@ -62,8 +65,13 @@ type Config struct {
 	Norm float64
 	// MissCost is what a missed deadline costs.
 	MissCost float64
-	// Window is how many waiting jobs are looked at: the oldest half, the newest quarter, and the shortest of the rest (48 if 0).
+	// Window is how many waiting jobs are looked at: the oldest half, the newest quarter, and of the rest the most urgent and the
+	// shortest (48 if 0).
 	Window int
+	// Boosts bounds the waiting jobs that are offered to Boost (0: none).
+	Boosts int
+	// Ended, if set, is told of every job that ended.
+	Ended func(*engine.Result)
 }
 
 // Env is one environment. It is not safe for concurrent use.
@@ -79,6 +87,9 @@ type Env struct {
 	speed *cluster.Matrix
 	err   error
 	cards float64
+
+	boosted *engine.Job
+	boostID int64
 }
 
 // Transition is the outcome of a step. Elapsed is the time that passed, for discounting in semi-Markov fashion.
@@ -142,6 +153,7 @@ func (e *Env) Reset(jobs []workload.Job) (*Observation, error) {
 		}
 	}
 	e.eng, e.jobs, e.next, e.area, e.miss, e.err = eng, jobs, 0, 0, 0, nil
+	e.boosted = nil
 	e.settle()
 	return &e.obs, e.err
 }
@@ -149,6 +161,12 @@ func (e *Env) Reset(jobs []workload.Job) (*Observation, error) {
 func (e *Env) ended(r *engine.Result) {
 	if d := r.Request.Deadline; d != 0 && (r.Outcome != engine.Completed || r.End > d) {
 		e.miss++
+	}
+	if e.boosted != nil && r.Request.ID == e.boostID {
+		e.boosted = nil
+	}
+	if e.cfg.Ended != nil {
+		e.cfg.Ended(r)
 	}
 }
 
@@ -222,7 +240,13 @@ func (e *Env) observe() {
 	waiting := v.Waiting()
 	e.window(waiting)
 	nodes := v.Nodes()
+	until := e.reserve(v)
+	o.Held, o.HX = o.Held[:0], o.HX[:0]
 	for _, j := range e.pick {
+		if j != e.boosted && j.Remaining() > until {
+			continue
+		}
+		first := o.N
 		for i, n := range nodes {
 			if o.N == len(o.X) {
 				break
@@ -240,6 +264,9 @@ func (e *Env) observe() {
 				e.candidate(j, i, -1, n)
 			}
 		}
+		if o.N == first && o.N < len(o.X) && e.boosted == nil && len(o.Held) < e.cfg.Boosts {
+			e.held(j)
+		}
 	}
 	for i := o.N; i < len(o.X) && o.Jobs[i] != nil; i++ {
 		o.X[i], o.Jobs[i] = [Features]float32{}, nil
@@ -247,51 +274,26 @@ func (e *Env) observe() {
 	e.globals(v, waiting)
 }
 
-// window picks the jobs to look at: the oldest half, the newest quarter, and the shortest of those between.
-func (e *Env) window(waiting []*engine.Job) {
-	e.pick = e.pick[:0]
-	w := e.cfg.Window
-	if len(waiting) <= w {
-		e.pick = append(e.pick, waiting...)
-		for i, j := range e.pick {
-			j.Key = float64(i) / float64(max(len(waiting), 1))
-		}
-		return
-	}
-	for i, j := range waiting {
-		j.Key = float64(i) / float64(len(waiting))
-	}
-	head, tail := w/2, w/4
-	e.pick = append(e.pick, waiting[:head]...)
-	e.pick = append(e.pick, waiting[len(waiting)-tail:]...)
-	// The shortest of the rest, by insertion into what is left of the window.
-	base := len(e.pick)
-	for _, j := range waiting[head : len(waiting)-tail] {
-		k := len(e.pick)
-		if k == w {
-			if e.pick[k-1].Remaining() <= j.Remaining() {
-				continue
-			}
-			k--
-		} else {
-			e.pick = append(e.pick, nil)
-		}
-		for k > base && e.pick[k-1].Remaining() > j.Remaining() {
-			e.pick[k] = e.pick[k-1]
-			k--
-		}
-		e.pick[k] = j
-	}
-}
-
 func (e *Env) candidate(j *engine.Job, node, card int, n *cluster.Node) {
 	o := &e.obs
 	i := o.N
 	o.N++
 	o.Jobs[i], o.Nodes[i], o.Cards[i] = j, int32(node), int32(card)
+	x := &o.X[i]
+	e.job(j, x)
+	x[FeatureSpeed] = float32(math.Log2(e.speed.Relative(j.Model, n.Type, j.Batch)))
+	total := float64(len(n.CardLeft)) * cluster.WholeCard
+	x[FeatureFreeAfter] = float32((float64(n.TotalLeft()) - float64(j.GPUs)*float64(j.GPUMilli)) / total)
+	x[FeatureLoadCard] = 0
+	if card >= 0 {
+		x[FeatureLoadCard] = 1 - float32(n.CardLeft[card])/cluster.WholeCard
+	}
+}
+
+// job fills in the features of a job, whatever its node.
+func (e *Env) job(j *engine.Job, x *[Features]float32) {
 	now := e.eng.Now()
 	minutes := func(t workload.Time) float64 { return math.Log1p(workload.InSeconds(t)/60) / 10 }
-	x := &o.X[i]
 	x[FeatureWait] = float32(minutes(now - j.Submit))
 	x[FeatureLimit] = float32(minutes(j.Remaining()))
 	x[FeatureWidth] = float32(j.GPUs) / 8
@@ -307,13 +309,6 @@ func (e *Env) candidate(j *engine.Job, node, card int, n *cluster.Node) {
 	x[FeatureSlack] = 1
 	if j.Deadline != 0 {
 		x[FeatureSlack] = float32(min(max(float64(j.Deadline-now)/float64(j.Remaining())-1, -1), 1))
-	}
-	x[FeatureSpeed] = float32(math.Log2(e.speed.Relative(j.Model, n.Type, j.Batch)))
-	total := float64(len(n.CardLeft)) * cluster.WholeCard
-	x[FeatureFreeAfter] = float32((float64(n.TotalLeft()) - float64(j.GPUs)*float64(j.GPUMilli)) / total)
-	x[FeatureLoadCard] = 0
-	if card >= 0 {
-		x[FeatureLoadCard] = 1 - float32(n.CardLeft[card])/cluster.WholeCard
 	}
 	x[FeatureRank] = float32(j.Key)
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/berth-hpc/berth/components/advisor/sim/cluster"
+	"github.com/berth-hpc/berth/components/advisor/sim/engine"
 	"github.com/berth-hpc/berth/components/advisor/sim/generate"
 	"github.com/berth-hpc/berth/components/advisor/sim/workload"
 )
@@ -137,5 +138,49 @@ func TestStepAllocatesNothing(t *testing.T) {
 	}
 	if n := testing.AllocsPerRun(2000, step); n != 0 {
 		t.Errorf("a step makes %g allocations", n)
+	}
+}
+
+// A boosted job that needs a whole node is not delayed: no job starts before it that may run beyond the first end.
+func TestBoost(t *testing.T) {
+	s := workload.Second
+	job := func(id int64, submit, run int64, milli int32) workload.Job {
+		j := workload.Job{Run: run * s}
+		j.ID, j.Submit, j.Limit, j.GPUs, j.GPUMilli, j.CPUMilli = id, submit*s, run*s, 1, milli, 1000
+		return j
+	}
+	spec := &cluster.Spec{Pools: []cluster.Pool{{Name: "one", Nodes: 1, CPUs: 16, GPUs: 1, GPUType: "a", Speed: 1}}}
+	jobs := []workload.Job{job(1, 0, 100, 500), job(2, 1, 50, 1000), job(3, 2, 200, 500), job(4, 3, 60, 500)}
+	started := map[int64]int64{}
+	e, err := New(Config{Spec: spec, Seed: 1, Boosts: 4, Ended: func(r *engine.Result) { started[r.Request.ID] = r.Start / s }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o, err := e.Reset(jobs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o.Jobs[0].ID != 1 {
+		t.Fatalf("job %d comes first", o.Jobs[0].ID)
+	}
+	if _, err := e.Step(0); err != nil {
+		t.Fatal(err)
+	}
+	if len(o.Held) != 1 || o.Held[0].ID != 2 || o.Jobs[0].ID != 3 {
+		t.Fatalf("%d held, candidate %d", len(o.Held), o.Jobs[0].ID)
+	}
+	if err := e.Boost(0); err != nil {
+		t.Fatal(err)
+	}
+	if o.N != 1 || o.Jobs[0].ID != 4 || len(o.Held) != 0 {
+		t.Fatalf("%d candidates, first %d; only job 4 ends in time", o.N, o.Jobs[0].ID)
+	}
+	for !e.Done() {
+		if _, err := e.Step(0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if started[2] > 100 || started[4] != 3 || started[3] < started[2]+50 { // co-location moves ends a little
+		t.Errorf("starts %v", started)
 	}
 }
