@@ -97,6 +97,9 @@ type Transition struct {
 	Reward  float64
 	Elapsed float64 // seconds
 	Done    bool
+	// Area and Misses are what Reward is made of: time of jobs in the system over Norm, and missed deadlines.
+	Area   float64
+	Misses int
 }
 
 // New makes an environment.
@@ -178,7 +181,7 @@ func (e *Env) Stats() *engine.Stats { return e.eng.Stats() }
 
 // Step takes an action: a candidate's index, or Wait.
 func (e *Env) Step(action int) (Transition, error) {
-	before, miss, at := e.eng.Stats().SystemArea, e.miss, e.eng.Now()
+	m := e.mark()
 	if action == Wait {
 		e.advance()
 	} else {
@@ -189,9 +192,24 @@ func (e *Env) Step(action int) (Transition, error) {
 			return Transition{}, fmt.Errorf("candidate %d does not fit any more; actions must come from the present observation", action)
 		}
 	}
+	return e.since(m)
+}
+
+// mark is where a step began.
+type mark struct {
+	area float64
+	miss int
+	at   workload.Time
+}
+
+func (e *Env) mark() mark { return mark{e.eng.Stats().SystemArea, e.miss, e.eng.Now()} }
+
+// since lets time pass until there is a choice, and tells what a step brought.
+func (e *Env) since(m mark) (Transition, error) {
 	e.settle()
-	t := Transition{Elapsed: workload.InSeconds(e.eng.Now() - at), Done: e.Done()}
-	t.Reward = -(e.eng.Stats().SystemArea-before)/e.cfg.Norm - e.cfg.MissCost*float64(e.miss-miss)
+	t := Transition{Elapsed: workload.InSeconds(e.eng.Now() - m.at), Done: e.Done()}
+	t.Area, t.Misses = (e.eng.Stats().SystemArea-m.area)/e.cfg.Norm, e.miss-m.miss
+	t.Reward = -t.Area - e.cfg.MissCost*float64(t.Misses)
 	return t, e.err
 }
 

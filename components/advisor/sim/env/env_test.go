@@ -169,7 +169,7 @@ func TestBoost(t *testing.T) {
 	if len(o.Held) != 1 || o.Held[0].ID != 2 || o.Jobs[0].ID != 3 {
 		t.Fatalf("%d held, candidate %d", len(o.Held), o.Jobs[0].ID)
 	}
-	if err := e.Boost(0); err != nil {
+	if _, err := e.Boost(0); err != nil {
 		t.Fatal(err)
 	}
 	if o.N != 1 || o.Jobs[0].ID != 4 || len(o.Held) != 0 {

@@ -72,14 +72,14 @@ func (e *Env) held(j *engine.Job) {
 }
 
 // Boost puts a held job before all others: until it starts, others start only if their limits end them before the first of the
-// running jobs must end, so that nothing can delay it. One job is boosted at a time; no time passes.
-func (e *Env) Boost(i int) error {
+// running jobs must end, so that nothing can delay it. One job is boosted at a time. Time passes only if no choice is left.
+func (e *Env) Boost(i int) (Transition, error) {
 	if i < 0 || i >= len(e.obs.Held) {
-		return fmt.Errorf("boost %d is not one of the %d held jobs", i, len(e.obs.Held))
+		return Transition{}, fmt.Errorf("boost %d is not one of the %d held jobs", i, len(e.obs.Held))
 	}
+	m := e.mark()
 	e.boosted, e.boostID = e.obs.Held[i], e.obs.Held[i].ID
-	e.settle()
-	return e.err
+	return e.since(m)
 }
 
 // reserve gives how long a job may take that starts in front of a boosted one.
@@ -115,3 +115,12 @@ func (e *Env) Imbalance() float64 {
 
 // Now is the present time.
 func (e *Env) Now() workload.Time { return e.eng.Now() }
+
+// CanWait says that something will yet happen: a job arrives or a running one ends.
+func (e *Env) CanWait() bool { return e.next < len(e.jobs) || e.more() }
+
+// Used is the part of all cards in use.
+func (e *Env) Used() float64 { return 1 - float64(e.obs.G[GlobalFree]) }
+
+// Left is the number of jobs still in the system.
+func (e *Env) Left() int { return e.eng.Live() }
