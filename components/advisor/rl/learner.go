@@ -58,11 +58,10 @@ type Learner struct {
 
 // criticScratch is one critic's memory.
 type criticScratch struct {
-	s   nn.Scratch[float32]
-	z   []float32
-	q   []float32
-	cos []float32
-	dz  []float32
+	s  nn.Scratch[float32]
+	z  []float32
+	q  []float32
+	dz []float32
 }
 
 // batch is a set of states, encoded, one after the other.
@@ -265,10 +264,7 @@ func (l *Learner) policy(b *batch) {
 // updateCritics computes the targets and moves every critic and its target network.
 func (l *Learner) updateCritics() (float64, error) {
 	l.policy(&l.then)
-	l.subset = l.subset[:0]
-	for _, i := range l.rng.Perm(len(l.Targets))[:l.Config.Subset] {
-		l.subset = append(l.subset, i)
-	}
+	l.subset = append(l.subset[:0], l.rng.Perm(len(l.Targets))[:l.Config.Subset]...)
 	if l.Config.IQN {
 		l.quantileTargets()
 		l.now.taus, l.now.cos = l.fractions(l.now.taus, l.now.cos, l.now.states()*l.Config.Taus, 1)

@@ -293,3 +293,32 @@ func (t *Trainer) writeCurve() error {
 	}
 	return nil
 }
+
+// LoadReplay reads the experience of a training in a folder.
+func LoadReplay(dir string) (*Replay, error) {
+	latest, err := ReadLatest(dir)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", dir, err)
+	}
+	path := filepath.Join(dir, "states", latest.State+".safetensors")
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the old experience: %w", err)
+	}
+	if err := checkName(path, b); err != nil {
+		return nil, err
+	}
+	meta, ts, err := DecodeTensors(b)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	var s saved
+	if err := strictJSON(meta["berth.state"], &s); err != nil {
+		return nil, fmt.Errorf("%s: the header is not a state's: %w", path, err)
+	}
+	r := NewReplay(s.Plan.Replay, s.Header.Encoding.Row, s.Header.Encoding.Global)
+	if err := r.load(ts, s.ReplayHead); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return r, nil
+}
