@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,6 +22,11 @@ type Slurm interface {
 	InForce(ctx context.Context) (bool, error)
 	Reconfigure(ctx context.Context) error
 	Jobs(ctx context.Context) ([]slurmconf.Job, error)
+	// Drain keeps new jobs off nodes that nobody has drained or set down yet.
+	Drain(ctx context.Context, nodes []string, reason string) error
+	// Undrain lifts the drains that have the reason. Nodes of renew that are up are powered down, to come up new.
+	Undrain(ctx context.Context, nodes, renew []string, reason string) error
+	SetPartition(ctx context.Context, name, state string) error
 }
 
 // Accounts is what the guard needs of Slurm's database.
@@ -32,6 +39,8 @@ type Accounts interface {
 type Reservations interface {
 	// Reconcile makes, changes and deletes until slurmctld has the wanted reservations. It returns what it did.
 	Reconcile(ctx context.Context, wanted []v1alpha1.Reservation) ([]string, error)
+	// ByHand returns the nodes of the reservations that people made, by name.
+	ByHand(ctx context.Context) (map[string][]string, error)
 }
 
 // Outcome is what the guard found and did about one generation.
@@ -82,6 +91,9 @@ func (g *Guard) Reconcile(ctx context.Context, config *v1alpha1.SlurmConfig) (Ou
 	if err != nil {
 		return Outcome{}, err
 	}
+	if err := g.release(ctx, accepted, hash); err != nil {
+		g.Log.Warn("the hold of a change stays for now", "error", err)
+	}
 	if accepted != hash {
 		if words, known := g.refused[hash]; known {
 			return g.afterRefusal(ctx, accepted, words), nil
@@ -89,6 +101,9 @@ func (g *Guard) Reconcile(ctx context.Context, config *v1alpha1.SlurmConfig) (Ou
 		outcome, err := g.change(ctx, config, hash, accepted)
 		if err != nil || outcome.State != v1alpha1.ConfigApplied {
 			return outcome, err
+		}
+		if err := g.release(ctx, hash, hash); err != nil {
+			g.Log.Warn("the hold of a change stays for now", "error", err)
 		}
 	} else if outcome, done, err := g.keepInForce(ctx, hash); err != nil || !done {
 		return outcome, err
@@ -147,7 +162,7 @@ func (g *Guard) change(ctx context.Context, config *v1alpha1.SlurmConfig, hash, 
 	if accepted == "" {
 		return g.first(ctx, config, hash)
 	}
-	refusal, waiting, err := g.endangered(ctx, config, accepted)
+	refusal, waiting, err := g.endangered(ctx, config, hash, accepted)
 	switch {
 	case errors.Is(err, slurm.ErrDown):
 		return Outcome{State: v1alpha1.ConfigPending, Accepted: accepted, Again: soon,
@@ -176,8 +191,10 @@ func (g *Guard) first(ctx context.Context, config *v1alpha1.SlurmConfig, hash st
 	return Outcome{State: v1alpha1.ConfigApplied, Accepted: hash}, g.Store.Accept(hash)
 }
 
-// endangered finds what a change would do to living jobs: a refusal where no waiting helps, or the jobs to wait for.
-func (g *Guard) endangered(ctx context.Context, config *v1alpha1.SlurmConfig, accepted string) (refusal, waiting string, err error) {
+// endangered finds what a change would do to living jobs: a refusal where no waiting helps, or the jobs to wait for. While
+// there are such jobs it keeps new ones from joining them; when it returns neither, no job can start where the change
+// would kill it.
+func (g *Guard) endangered(ctx context.Context, config *v1alpha1.SlurmConfig, hash, accepted string) (refusal, waiting string, err error) {
 	files, err := g.Store.Files(accepted)
 	if err != nil {
 		return "", "", fmt.Errorf("read the accepted configuration: %w", err)
@@ -205,11 +222,57 @@ func (g *Guard) endangered(ctx context.Context, config *v1alpha1.SlurmConfig, ac
 	if err := g.Slurm.Ping(ctx); err != nil {
 		return "", "", err
 	}
+	if overridden(config, hash) {
+		g.Log.Warn("applied although it may kill jobs: the site acknowledges it", "hash", hash)
+		return "", "", nil
+	}
 	jobs, err := g.Slurm.Jobs(ctx)
 	if err != nil {
 		return "", "", err
 	}
-	return "", waitingFor(dangers, jobs), nil
+	hold := holdFor(hash, dangers, jobs, from)
+	if err := g.hold(ctx, hold); err != nil {
+		return "", "", err
+	}
+	// Once more: between the first look and the hold a job may have started.
+	if jobs, err = g.Slurm.Jobs(ctx); err != nil {
+		return "", "", err
+	}
+	waiting = waitingFor(dangers, jobs)
+	if g.Reservations != nil {
+		byHand, err := g.Reservations.ByHand(ctx)
+		if err != nil {
+			return "", "", err
+		}
+		waiting = joined(waiting, reservedBy(dangers, byHand))
+	}
+	if waiting != "" {
+		waiting = joined(waiting, fmt.Sprintf("to apply it all the same, add %q to the site's acknowledge", overrideName(hash)))
+	}
+	return "", waiting, nil
+}
+
+// reservedBy names the reservations that people made and that a change would delete with their nodes.
+func reservedBy(dangers []slurmconf.Danger, byHand map[string][]string) string {
+	var lost []string
+	for _, name := range slices.Sorted(maps.Keys(byHand)) {
+		for _, danger := range dangers {
+			if danger.Named && danger.Partition == "" && slices.ContainsFunc(byHand[name], func(node string) bool { return slices.Contains(danger.Nodes, node) }) {
+				lost = append(lost, name)
+			}
+		}
+	}
+	if len(lost) == 0 {
+		return ""
+	}
+	return "nodes leave the cluster: would delete reservation " + strings.Join(lost, ", ") + ", which somebody made by hand"
+}
+
+func joined(a, b string) string {
+	if a == "" || b == "" {
+		return a + b
+	}
+	return a + "; " + b
 }
 
 // waitingFor names the dangers that would hurt jobs, and those jobs.

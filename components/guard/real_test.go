@@ -11,6 +11,7 @@ import (
 
 	"github.com/berth-hpc/berth/components/api/v1alpha1"
 	"github.com/berth-hpc/berth/components/guard"
+	"github.com/berth-hpc/berth/components/guard/reservation"
 	"github.com/berth-hpc/berth/components/guard/slurm"
 	"github.com/berth-hpc/berth/components/guard/slurmtest"
 )
@@ -37,6 +38,7 @@ func (c *cluster) restartGuard() {
 	c.guard = &guard.Guard{
 		Slurm: &slurm.Programs{Prefix: c.machine.Prefix(), Conf: c.store.Conf()},
 		Store: c.store, Scratch: c.scratch, Log: slog.New(slog.DiscardHandler),
+		Reservations: &reservation.Keeper{Programs: &slurm.Programs{Prefix: c.machine.Prefix(), Conf: c.store.Conf()}, Zone: time.UTC},
 	}
 }
 
@@ -65,14 +67,15 @@ SlurmdParameters=config_overrides
 MpiDefault=none
 MailProg=/bin/true
 MaxJobCount=5000
-NodeName=slurm-worker-cpu-0 NodeHostname=ctl Port=7000 CPUs=2 RealMemory=1000
+GresTypes=gpu
+NodeName=slurm-worker-cpu-0 NodeHostname=ctl Port=7000 CPUs=2 RealMemory=1000 Gres=gpu:2
 NodeName=slurm-worker-cpu-1 NodeHostname=ctl Port=7001 CPUs=2 RealMemory=1000 State=CLOUD
 SuspendProgram=/bin/true
 ResumeProgram=/bin/true
 SuspendTime=600
 PartitionName=cpu Nodes=slurm-worker-cpu-[0-1] Default=YES State=UP
 `, c.machine.Dir)
-	files := map[string]string{"cgroup.conf": "CgroupPlugin=disabled\n", "plugstack.conf": "# none\n"}
+	files := map[string]string{"cgroup.conf": "CgroupPlugin=disabled\n", "plugstack.conf": "# none\n", "gres.conf": "NodeName=slurm-worker-cpu-0 Name=gpu File=/dev/null\nNodeName=slurm-worker-cpu-0 Name=gpu File=/dev/zero\n"}
 	for _, change := range changes {
 		if old, text, replaces := strings.Cut(change, " → "); replaces {
 			if !strings.Contains(conf, old) {
@@ -136,6 +139,45 @@ func (c *cluster) state(job string) string {
 	return strings.TrimSpace(c.slurm("squeue", "-h", "-j", job, "-o", "%T"))
 }
 
+// drained lists the nodes that are drained or drain.
+func (c *cluster) drained() string {
+	c.t.Helper()
+	return strings.Join(strings.Fields(c.slurm("sinfo", "-h", "-N", "-t", "drain", "-o", "%N")), " ")
+}
+
+func (c *cluster) partition(name string) string {
+	c.t.Helper()
+	return strings.TrimSpace(c.slurm("sinfo", "-h", "-s", "-p", name, "-o", "%a"))
+}
+
+// A change that would kill a job is applied at once where the site acknowledges it by the name in the message.
+func TestRealOverride(t *testing.T) {
+	c := newCluster(t)
+	c.boot()
+	job := c.submit("-w", "slurm-worker-cpu-0", "--no-requeue", "--wrap", "sleep 600")
+	slurmtest.Eventually(t, time.Minute, "the job runs", func() (bool, string) { s := c.state(job); return s == "RUNNING", s })
+	change := c.files("7000 CPUs=2 → 7000 CPUs=1")
+	config := &v1alpha1.SlurmConfig{Spec: v1alpha1.SlurmConfigSpec{ClusterName: "berth", Files: change}}
+	waiting := c.reconcile(change)
+	_, rest, _ := strings.Cut(waiting.Message, "add \"")
+	name, _, found := strings.Cut(rest, "\"")
+	if waiting.State != v1alpha1.ConfigWaitingForJobs || !found {
+		t.Fatalf("%s %q names no way to override", waiting.State, waiting.Message)
+	}
+	config.Spec.Acknowledge = []string{"kill-jobs/000000000000"}
+	if outcome, err := c.guard.Reconcile(t.Context(), config); err != nil || outcome.State != v1alpha1.ConfigWaitingForJobs {
+		t.Fatalf("another change's acknowledgement: %s %q %v", outcome.State, outcome.Message, err)
+	}
+	config.Spec.Acknowledge = []string{name}
+	if outcome, err := c.guard.Reconcile(t.Context(), config); err != nil || outcome.State != v1alpha1.ConfigApplied {
+		t.Fatalf("acknowledged: %s %q %v", outcome.State, outcome.Message, err)
+	}
+	slurmtest.Eventually(t, 30*time.Second, "nothing is held", func() (bool, string) {
+		state := c.slurm("sinfo", "-h", "-N", "-n", "slurm-worker-cpu-0", "-o", "%t %E")
+		return !strings.Contains(state, "guard:"), state
+	})
+}
+
 // The whole life of a configuration on a real slurmctld.
 func TestRealSlurmctld(t *testing.T) {
 	c := newCluster(t)
@@ -155,16 +197,46 @@ func TestRealSlurmctld(t *testing.T) {
 	}
 
 	// What would kill the job waits, and names it; what would lose the held one too.
+	// Meanwhile no other job starts where it would be killed, and nowhere else is anything drained.
 	c.want(c.files("7000 CPUs=2 → 7000 CPUs=1"), v1alpha1.ConfigWaitingForJobs, fmt.Sprintf("would kill or lose job %s (root, train)", job))
+	if got := c.drained(); got != "slurm-worker-cpu-0" {
+		t.Errorf("while the change of a node waits, drained are %q", got)
+	}
+	late := c.submit("-w", "slurm-worker-cpu-0", "--wrap", "true")
+	c.want(c.files("7000 CPUs=2 → 7000 CPUs=1"), v1alpha1.ConfigWaitingForJobs, "job "+job)
+	if state := c.state(late); state != "PENDING" {
+		t.Errorf("a job on a node that is drained for a change is %s", state)
+	}
+	c.slurm("scancel", late)
+	c.restartGuard() // what is held is known to the next guard
+	c.want(c.files("Gres=gpu:2 → Gres=gpu:1"), v1alpha1.ConfigWaitingForJobs, `gres changes from "gpu:2" to "gpu:1": would kill or lose job `+job)
+	c.want(c.files("Gres=gpu:2 → Gres=gpu:tesla:2"), v1alpha1.ConfigWaitingForJobs, "job "+job)
+	c.want(c.files("Nodes=slurm-worker-cpu-[0-1] → Nodes=slurm-worker-cpu-1"), v1alpha1.ConfigWaitingForJobs, "partition cpu loses nodes: would kill or lose job "+job)
 	c.want(c.files("CR_Core_Memory → CR_CPU_Memory"), v1alpha1.ConfigWaitingForJobs, "job "+job)
+	if got := c.partition("cpu"); got != "down" {
+		t.Errorf("while a change that kills every job waits, the partition is %s", got)
+	}
 	c.want(c.files("PartitionName=cpu → PartitionName=batch"), v1alpha1.ConfigWaitingForJobs, "partition cpu is removed or renamed: would kill or lose job "+job)
+	if got := c.partition("cpu"); got != "drain" {
+		t.Errorf("while a partition is to be removed, it is %s", got)
+	}
+	if out, err := c.machine.Command("env", "SLURM_CONF="+c.store.Conf(), "sbatch", "--chdir=/tmp", "--wrap", "true").CombinedOutput(); err == nil {
+		t.Errorf("a partition that is to be removed takes new jobs: %s", out)
+	}
 	c.want(c.files("NodeName=slurm-worker-cpu-1 NodeHostname=ctl Port=7001 CPUs=2 RealMemory=1000 State=CLOUD → ", "cpu-[0-1] → cpu-0"),
 		v1alpha1.ConfigWaitingForJobs, "nodes leave the cluster: would kill or lose job "+held)
 
 	// What no waiting makes possible is refused.
 	c.want(c.files("ClusterName=berth → ClusterName=other"), v1alpha1.ConfigRefused, "state of another cluster")
 
-	// What hurts nobody is applied under the running job.
+	// A reservation that somebody made would go with its node; ours would be made anew.
+	c.slurm("scontrol", "create", "reservation", "ReservationName=byhand", "Users=root", "StartTime=now+2hours", "Duration=60", "Nodes=slurm-worker-cpu-1")
+	c.slurm("scontrol", "update", "jobid="+held, "ReqNodeList=slurm-worker-cpu-0")
+	c.want(c.files("NodeName=slurm-worker-cpu-1 NodeHostname=ctl Port=7001 CPUs=2 RealMemory=1000 State=CLOUD → ", "cpu-[0-1] → cpu-0"),
+		v1alpha1.ConfigWaitingForJobs, "would delete reservation byhand")
+	c.slurm("scontrol", "delete", "ReservationName=byhand")
+
+	// What hurts nobody is applied under the running job, and what was held for the changes before is free again.
 	grown := []string{"MaxJobCount=5000 → MaxJobCount=6000"}
 	c.want(c.files(grown...), v1alpha1.ConfigApplied, "")
 	if !strings.Contains(c.slurm("scontrol", "show", "config"), "MaxJobCount             = 6000") {
@@ -172,6 +244,10 @@ func TestRealSlurmctld(t *testing.T) {
 	}
 	if state := c.state(job); state != "RUNNING" {
 		t.Fatalf("the job is %s after the change", state)
+	}
+
+	if drained, partition := c.drained(), c.partition("cpu"); drained != "" || partition != "up" {
+		t.Errorf("after all changes that wait are withdrawn, drained are %q, and the partition is %s", drained, partition)
 	}
 
 	// A guard that starts anew finds what is accepted, and repeats nothing.
@@ -190,11 +266,16 @@ func TestRealSlurmctld(t *testing.T) {
 	c.restartGuard()
 	c.want(next, v1alpha1.ConfigApplied, "")
 
-	// Once the jobs have ended, the change that waited is applied.
+	// Once the jobs have ended, the change that waited is applied; the node's worker is made anew.
+	c.want(c.files(append(grown, "7000 CPUs=2 → 7000 CPUs=1")...), v1alpha1.ConfigWaitingForJobs, "job "+job)
 	c.slurm("scancel", job, held)
 	slurmtest.Eventually(t, time.Minute, "the change is applied", func() (bool, string) {
 		outcome := c.reconcile(c.files(append(grown, "7000 CPUs=2 → 7000 CPUs=1")...))
 		return outcome.State == v1alpha1.ConfigApplied, outcome.Message
+	})
+	slurmtest.Eventually(t, 30*time.Second, "the changed node powers down", func() (bool, string) {
+		state := c.slurm("sinfo", "-h", "-N", "-n", "slurm-worker-cpu-0", "-o", "%t %E")
+		return strings.ContainsAny(state, "~%!"), state
 	})
 	if strings.Contains(c.machine.Log("slurmctld.log"), "fatal") {
 		t.Error(c.machine.Log("slurmctld.log"))

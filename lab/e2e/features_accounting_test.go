@@ -68,7 +68,7 @@ func TestF17Tools(t *testing.T) {
 	id := r.submit(student, "--partition=cpu --hold", "true")
 	for _, tool := range []struct{ command, want string }{
 		{"squeue --jobs=" + id, `^ +JOBID PARTITION +NAME +USER ST +TIME +NODES NODELIST\(REASON\)\n +` + id + ` +cpu +e2e +student PD +0:00 +1 \(JobHeldUser\)$`},
-		{"sinfo --partition=cpu", `^PARTITION AVAIL +TIMELIMIT +NODES +STATE NODELIST\ncpu\* +up +7-00:00:00 +[1-4] +[a-z]+[~#%!*]? slurm-worker-cpu-`},
+		{"sinfo --partition=cpu", `^PARTITION AVAIL +TIMELIMIT +NODES +STATE NODELIST\ncpu\* +up +7-00:00:00 +[1-9][0-9]* +[a-z]+[~#%!*]? slurm-worker-cpu-`},
 		{"scontrol show job " + id, `^JobId=` + id + ` JobName=e2e\n +UserId=student\(2001\) GroupId=student\(2001\)`},
 		{"sbatch --partition=cpu --hold --output=/dev/null --wrap true", `^Submitted batch job [0-9]+$`},
 		{"sacctmgr --noheader --parsable2 show association user=student format=account,user", `(?m)^vision\|student$`},

@@ -36,14 +36,15 @@ func TestF9Gang(t *testing.T) {
 			t.Errorf("%d tasks ran on %s, want 2", tasks, host)
 		}
 	}
-	// Three of four nodes are free: a gang of four does not begin with those.
+	// All nodes but one are free: a gang of all does not begin with those.
 	blocker := r.waitJob(r.submit(researcher, "--partition=cpu --ntasks=2 --nodes=1 --time=10", "sleep 900"), "RUNNING", workerStarts)
-	four := r.submit(student, "--partition=cpu --nodes=4 --ntasks-per-node=2 --time=5", "srun hostname | sort -u | wc -l")
-	r.waitReason(four, "Resources")
+	nodes := len(r.nodeNames("cpu"))
+	all := r.submit(student, fmt.Sprintf("--partition=cpu --nodes=%d --ntasks-per-node=2 --time=5", nodes), "srun hostname | sort -u | wc -l")
+	r.waitReason(all, "Resources")
 	r.mustAs(researcher, "scancel "+blocker.id)
-	r.waitJob(four, "COMPLETED", workerStarts)
-	if got := r.output(four); got != "4" {
-		t.Errorf("the gang of four ran on %s nodes", got)
+	r.waitJob(all, "COMPLETED", workerStarts)
+	if got := r.output(all); got != fmt.Sprint(nodes) {
+		t.Errorf("the gang of %d ran on %s nodes", nodes, got)
 	}
 }
 

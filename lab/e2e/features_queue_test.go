@@ -121,7 +121,8 @@ while :; do sleep 1; echo $SECONDS > $HOME/e2e-alive; done`)
 func TestF6Backfill(t *testing.T) {
 	r := begin(t, 10*time.Minute)
 	long := r.waitJob(r.submit(student, "--partition=cpu --nodes=1 --ntasks=2 --time=30", "sleep 1700"), "RUNNING", workerStarts)
-	wide := r.submit(student, "--partition=cpu --nodes=4 --ntasks=8 --time=10", "true")
+	nodes := len(r.nodeNames("cpu"))
+	wide := r.submit(student, fmt.Sprintf("--partition=cpu --nodes=%d --ntasks-per-node=2 --time=10", nodes), "true")
 	start := func() time.Time {
 		out := r.mustAs(student, "squeue --noheader --start --format=%S --jobs="+wide)
 		at, _ := time.Parse("2006-01-02T15:04:05", out)

@@ -30,7 +30,6 @@ func pendingFields() []pendingField {
 		{"monitoring.otel", "nothing exports to OpenTelemetry yet", func(s *site.Site) bool { return s.Monitoring.OTel != "" }},
 		{"advisor", "the advisor has no part that runs in a cluster yet", func(s *site.Site) bool { return s.Advisor.Mode != "off" }},
 		{"placement", "the placement controller has no part that runs in a cluster yet", func(s *site.Site) bool { return s.Placement.Mode != "off" }},
-		{"acknowledge", "no migration asks for it yet", func(s *site.Site) bool { return len(s.Acknowledge) > 0 }},
 	}
 }
 

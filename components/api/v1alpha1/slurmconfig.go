@@ -52,6 +52,11 @@ type SlurmConfigSpec struct {
 	//
 	// +optional
 	Accounts Accounts `json:"accounts,omitempty"`
+	// Acknowledge names changes that are applied although they kill jobs: the name is in the message of a configuration that
+	// waits for jobs.
+	//
+	// +optional
+	Acknowledge []string `json:"acknowledge,omitempty"`
 	// Reservations are the reservations of slurmctld that the guard makes, keeps and, once they are not named here any more,
 	// deletes. Reservations that people made by hand stay as they are.
 	//

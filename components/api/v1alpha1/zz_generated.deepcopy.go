@@ -233,6 +233,11 @@ func (in *SlurmConfigSpec) DeepCopyInto(out *SlurmConfigSpec) {
 		}
 	}
 	in.Accounts.DeepCopyInto(&out.Accounts)
+	if in.Acknowledge != nil {
+		in, out := &in.Acknowledge, &out.Acknowledge
+		*out = make([]string, len(*in))
+		copy(*out, *in)
+	}
 	if in.Reservations != nil {
 		in, out := &in.Reservations, &out.Reservations
 		*out = make([]Reservation, len(*in))

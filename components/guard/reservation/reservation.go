@@ -80,6 +80,21 @@ func (k *Keeper) Reconcile(ctx context.Context, wanted []v1alpha1.Reservation) (
 	return done, errors.Join(problems...)
 }
 
+// ByHand returns the nodes of the reservations that people made, by name.
+func (k *Keeper) ByHand(ctx context.Context) (map[string][]string, error) {
+	have, err := k.read(ctx)
+	if err != nil {
+		return nil, err
+	}
+	nodes := map[string][]string{}
+	for name, reservation := range have {
+		if !reservation.ours {
+			nodes[name] = reservation.nodes
+		}
+	}
+	return nodes, nil
+}
+
 func (k *Keeper) run(ctx context.Context, steps [][]string) (done []string, err error) {
 	for _, step := range steps {
 		if _, err := k.Programs.Run(ctx, callTimeout, "scontrol", step...); err != nil {

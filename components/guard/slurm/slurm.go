@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -137,6 +138,96 @@ func parsePoweringUp(out string) (map[string]bool, error) {
 		}
 	}
 	return pending, nil
+}
+
+// nodeState is a node's state as sinfo shows it in short, and the reason that somebody gave it.
+type nodeState struct{ name, state, reason string }
+
+// nodeStates asks for nodes; those that slurmctld does not know are left out.
+func (p *Programs) nodeStates(ctx context.Context, nodes []string) ([]nodeState, error) {
+	out, err := p.Run(ctx, askTimeout, "sinfo", "--all", "--noheader", "--Node", "--nodes="+strings.Join(nodes, ","), "--format=%N|%t|%E")
+	if err != nil {
+		return nil, err
+	}
+	return parseNodeStates(out)
+}
+
+func parseNodeStates(out string) ([]nodeState, error) {
+	var states []nodeState
+	seen := map[string]bool{}
+	for line := range strings.Lines(out) {
+		fields := strings.SplitN(strings.TrimRight(line, "\n"), "|", 3)
+		if len(fields) != 3 {
+			return nil, fmt.Errorf("sinfo printed %q, which is no node", line)
+		}
+		if !seen[fields[0]] { // a node has a line in each of its partitions
+			seen[fields[0]] = true
+			states = append(states, nodeState{fields[0], fields[1], strings.TrimSpace(fields[2])})
+		}
+	}
+	return states, nil
+}
+
+// Drain keeps new jobs off the nodes. Those that somebody has drained or set down already keep their reason.
+func (p *Programs) Drain(ctx context.Context, nodes []string, reason string) error {
+	if len(nodes) == 0 {
+		return nil
+	}
+	states, err := p.nodeStates(ctx, nodes)
+	if err != nil {
+		return err
+	}
+	var open []string
+	for _, node := range states {
+		if node.reason == "none" || node.reason == "" {
+			open = append(open, node.name)
+		}
+	}
+	return p.updateNodes(ctx, open, "DRAIN", reason)
+}
+
+// Undrain lifts the drains that have the reason. Of the nodes, those of renew that are up are asked to power down, with a
+// reason that is the autoscaler's to clear: they come up again from the template that belongs to the configuration.
+func (p *Programs) Undrain(ctx context.Context, nodes, renew []string, reason string) error {
+	if len(nodes) == 0 {
+		return nil
+	}
+	states, err := p.nodeStates(ctx, nodes)
+	if err != nil {
+		return err
+	}
+	var open, down []string
+	for _, node := range states {
+		switch {
+		case node.reason != reason:
+		case slices.Contains(renew, node.name) && !strings.ContainsAny(node.state, "~%#"):
+			down = append(down, node.name)
+		default:
+			open = append(open, node.name)
+		}
+	}
+	if err := p.updateNodes(ctx, open, "UNDRAIN", ""); err != nil {
+		return err
+	}
+	return p.updateNodes(ctx, down, "POWER_DOWN_ASAP", "berth: the node's configuration has changed")
+}
+
+func (p *Programs) updateNodes(ctx context.Context, nodes []string, state, reason string) error {
+	if len(nodes) == 0 {
+		return nil
+	}
+	args := []string{"update", "NodeName=" + strings.Join(nodes, ","), "State=" + state}
+	if reason != "" {
+		args = append(args, "Reason="+reason)
+	}
+	_, err := p.Run(ctx, askTimeout, "scontrol", args...)
+	return err
+}
+
+// SetPartition sets a partition's state.
+func (p *Programs) SetPartition(ctx context.Context, name, state string) error {
+	_, err := p.Run(ctx, askTimeout, "scontrol", "update", "PartitionName="+name, "State="+state)
+	return err
 }
 
 func parseJobs(out string) ([]slurmconf.Job, error) {

@@ -47,7 +47,7 @@ func Values(s *site.Site) (*values.Values, error) {
 		Namespaces:  values.Namespaces{Slurm: s.Namespaces.Slurm, Workers: s.Namespaces.Workers},
 		Network:     values.Network{Pods: s.Network.Pods, Services: s.Network.Services, LAN: s.Network.LAN, APIServer: s.Network.APIServer},
 		Images:      values.Images{Registry: s.Images.Registry, Tag: s.Images.Tag, PullPolicy: s.Images.PullPolicy, Digests: orEmpty(s.Images.Digests)},
-		Slurm:       values.Slurm{Version: s.Slurm.Version, Profile: s.Slurm.Profile, Config: values.Config{Files: files}, Accounts: accounts, Reservations: reservations},
+		Slurm:       values.Slurm{Version: s.Slurm.Version, Profile: s.Slurm.Profile, Config: values.Config{Files: files}, Accounts: accounts, Acknowledge: s.Acknowledge, Reservations: reservations},
 		Users:       values.Users{Passwd: people.Passwd, Group: people.Group, Keys: people.Keys},
 		Secrets:     values.Secrets{AuthKey: s.Secrets.Names.AuthKey, JWTKey: s.Secrets.Names.JWTKey, Database: s.Secrets.Names.Database, SSHHostKeys: s.Secrets.Names.SSHHost},
 		Claims:      values.Claims{State: naming.ClaimState, Database: naming.ClaimDatabase, Home: naming.ClaimHome, Shared: naming.ClaimShared},

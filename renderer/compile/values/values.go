@@ -63,6 +63,8 @@ type Slurm struct {
 	Config  Config `json:"config"`
 	// Accounts is SlurmConfig.spec.accounts as it stands.
 	Accounts v1alpha1.Accounts `json:"accounts"`
+	// Acknowledge is SlurmConfig.spec.acknowledge as it stands.
+	Acknowledge []string `json:"acknowledge,omitempty"`
 	// Reservations is SlurmConfig.spec.reservations as it stands.
 	Reservations []v1alpha1.Reservation `json:"reservations,omitempty"`
 }
