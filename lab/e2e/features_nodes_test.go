@@ -103,7 +103,8 @@ func TestF14RequeueFromCheckpoint(t *testing.T) {
 		t.Fatal(err)
 	}
 	train := func(name, options string) string {
-		return r.submit(student, "--partition=cpu "+options, fmt.Sprintf("export CHECKPOINTS=$HOME/e2e-%s EPOCHS=40 PAUSE=0.5\nrm -rf -- $([ ${SLURM_RESTART_COUNT:-0} = 0 ] && echo $CHECKPOINTS)\n%s", name, script))
+		// A node each, so that the loss of one hits one of them.
+		return r.submit(student, "--partition=cpu --ntasks=2 "+options, fmt.Sprintf("export CHECKPOINTS=$HOME/e2e-%s EPOCHS=40 PAUSE=0.5\nrm -rf -- $([ ${SLURM_RESTART_COUNT:-0} = 0 ] && echo $CHECKPOINTS)\n%s", name, script))
 	}
 	whole := train("whole", "")
 	lost := train("lost", "--requeue")
@@ -170,7 +171,8 @@ func TestF19Heterogeneous(t *testing.T) {
 	r.waitNoWorkers("")
 	id := r.submit(student, "--partition=cpu --ntasks=2 : --partition=gpu-rtx3080 --gres=gpu:1 --ntasks=1",
 		"srun --quiet hostname : --quiet bash -c 'echo $(hostname) card $CUDA_VISIBLE_DEVICES' | sort")
-	r.waitJob(id, "COMPLETED", workerStarts)
+	r.waitJob(id+"+0", "COMPLETED", workerStarts)
+	r.waitJob(id+"+1", "COMPLETED", 30*time.Second)
 	lines := strings.Split(r.output(id), "\n")
 	if len(lines) != 3 || !strings.HasPrefix(lines[0], "slurm-worker-cpu-") || lines[1] != lines[0] || lines[2] != "slurm-worker-gpu-rtx3080-0 card 0" {
 		t.Errorf("the two components ran as %q", lines)

@@ -100,8 +100,12 @@ while :; do sleep 1; echo $SECONDS > $HOME/e2e-alive; done`)
 	r.waitJob(id, "RUNNING", workerStarts)
 	r.waitJob(id, "TIMEOUT", 180*time.Second)
 	var term, alive int
-	if _, err := fmt.Sscanf(r.output(id), "TERM at %d", &term); err != nil || term < 55 {
-		t.Errorf("the job wrote %q; want a SIGTERM after a minute", r.output(id))
+	out := r.output(id)
+	if _, said, found := strings.Cut(out, "TERM at "); found {
+		_, _ = fmt.Sscan(said, &term)
+	}
+	if term < 55 {
+		t.Errorf("the job wrote %q; want a SIGTERM after a minute", out)
 	}
 	if _, err := fmt.Sscan(r.mustAs(student, "cat $HOME/e2e-alive && rm $HOME/e2e-alive"), &alive); err != nil || alive < term || alive > term+30 {
 		t.Errorf("SIGTERM came at %d s, the job lived until %d s (%v); want it killed KillWait (%s) later", term, alive, err, r.configValue("KillWait"))
@@ -247,7 +251,7 @@ func TestF16HoldNiceTop(t *testing.T) {
 	}
 	if out, err := r.as(researcher, "scontrol release "+held); err == nil {
 		t.Errorf("somebody else released the job: %s", out)
-	} else if !strings.Contains(err.Error(), "Access/permission denied") {
+	} else if !strings.Contains(err.Error(), "Invalid user id") {
 		t.Errorf("somebody else's release failed with %v", err)
 	}
 
