@@ -22,8 +22,9 @@ type Node struct {
 	UnknownWords []string
 	// Reason is why the node is down or drained. Slurm leaves an old one standing after the state has gone.
 	Reason string
-	// ReasonUser is who set the reason.
+	// ReasonUser is who set the reason, and ReasonAt when; zero where Slurm does not say.
 	ReasonUser string
+	ReasonAt   time.Time
 	// AllocCPUs are the CPUs of running and configuring jobs.
 	AllocCPUs int
 	// Gres and GresUsed are Slurm's GRES strings ("gpu:rtx4070:1").
@@ -156,7 +157,7 @@ func nodeOf(raw *v0042.Node) (Node, error) {
 	}
 	node := Node{
 		Name: *raw.Name, State: state, UnknownWords: unknown,
-		Reason: value(raw.Reason), ReasonUser: value(raw.ReasonSetByUser),
+		Reason: value(raw.Reason), ReasonUser: value(raw.ReasonSetByUser), ReasonAt: timeOf(raw.ReasonChangedAt),
 		AllocCPUs: int(value(raw.AllocCpus)),
 		Gres:      value(raw.Gres), GresUsed: value(raw.GresUsed),
 		BootTime: timeOf(raw.BootTime), LastBusy: timeOf(raw.LastBusy),

@@ -136,6 +136,16 @@ func TestOtherAnswers(t *testing.T) {
 	if err != nil || len(jobs) != 2 || jobs[1].ID != "2" || strings.Join(jobs[1].States, "+") != "RUNNING+CONFIGURING+POWER_UP_NODE" {
 		t.Errorf("jobs %v, error %v", jobs, err)
 	}
+	if jobs[0].OnNodes() != strings.Contains(strings.Join(jobs[0].States, "+"), "RUNNING") || !jobs[1].OnNodes() {
+		t.Error("which jobs have nodes:", jobs)
+	}
+	job, err := slurmrest.DecodeJob(200, recorded(t, "job"))
+	if err != nil || strings.Join(job.Nodes, " ") == "" || job.User == "" || job.Name == "" {
+		t.Errorf("job %+v, error %v", job, err)
+	}
+	if job, err := slurmrest.DecodeJob(404, recorded(t, "job-missing")); err == nil {
+		t.Errorf("a job that is not there: %+v", job)
+	}
 	if err := slurmrest.DecodePing(200, recorded(t, "ping")); err != nil {
 		t.Error(err)
 	}
@@ -193,6 +203,9 @@ func FuzzDecodeNodes(f *testing.F) {
 		}
 		if statistics, err := slurmrest.DecodeStatistics(status, body); (err == nil) == (statistics == nil) {
 			t.Fatalf("statistics %v and error %v", statistics, err)
+		}
+		if job, err := slurmrest.DecodeJob(status, body); (err == nil) == (job == nil) || err == nil && status != 200 {
+			t.Fatalf("HTTP %d: job %v and error %v", status, job, err)
 		}
 		_ = slurmrest.DecodePing(status, body)
 	})

@@ -81,6 +81,10 @@ type HostGPUs struct {
 type Pool struct {
 	Min          int               `json:"min"`
 	Max          int               `json:"max"`
+	Schedule     []KeepWindow      `json:"schedule,omitempty"`
+	Headroom     *Headroom         `json:"headroom,omitempty"`
+	Damping      string            `json:"damping"` // how long fewer must do before fewer stay up
+	Renew        Renew             `json:"renew"`
 	Hosts        []string          `json:"hosts,omitempty"` // worker i may run on any of these; empty: anywhere
 	CPUs         int               `json:"cpus"`            // of one worker
 	Memory       string            `json:"memory"`          // of one worker, Kubernetes quantity
@@ -97,6 +101,26 @@ type Pool struct {
 	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
 	Tolerations  []Toleration      `json:"tolerations,omitempty"`
 	Partition    Partition         `json:"partition"` // the pool's own partition, named after the pool
+}
+
+// KeepWindow is a time of the week in which workers stay up.
+type KeepWindow struct {
+	Days []string `json:"days"` // Mon to Sun, on which it begins
+	From string   `json:"from"` // 08:00
+	To   string   `json:"to"`   // not part of it; not after From: on the next day
+	Keep int      `json:"keep"`
+}
+
+// Headroom is what stays free beside the workers that have jobs.
+type Headroom struct {
+	Nodes  int `json:"nodes"`  // idle workers
+	Shares int `json:"shares"` // free standard shares of cards
+}
+
+// Renew is how a new image or environment reaches a pool's workers.
+type Renew struct {
+	Percent   int    `json:"percent"`   // of the pool that may be away at a time
+	BusyAfter string `json:"busyAfter"` // until when busy workers are left alone
 }
 
 // Sharing says how a card is divided among jobs. At most one of MPS and Shard is set; neither: whole cards.

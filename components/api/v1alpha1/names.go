@@ -22,6 +22,12 @@ const (
 	// AnnotationSeenUp is set on a worker pod once slurmctld said that its node is up. Such a pod cannot serve a later
 	// power-up of the node: its slurmd booted before the request, and slurmctld waits for a boot that never comes.
 	AnnotationSeenUp = Group + "/seen-up"
+	// AnnotationAcceptedAt is set on the ControllerRevision of a template: since when pods are made from it. AnnotationProvenAt
+	// says when the first of them was seen up.
+	AnnotationAcceptedAt = Group + "/accepted-at"
+	AnnotationProvenAt   = Group + "/proven-at"
+	// AnnotationDrain is set on a Kubernetes node by `berth drain`, with who drained it and why.
+	AnnotationDrain = Group + "/drain"
 	// AnnotationConfigHash carries the hash that whoever wrote the SlurmConfig gave its files. The guard echoes it as
 	// status.acceptedHash, and a WorkerPool names it as spec.configHash.
 	AnnotationConfigHash = Group + "/config-hash"

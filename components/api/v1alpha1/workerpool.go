@@ -85,6 +85,34 @@ type WorkerPoolSpec struct {
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	DrainSeconds int32 `json:"drainSeconds,omitempty"`
+	// TimeZone is the IANA zone of Schedule; empty: UTC.
+	//
+	// +optional
+	TimeZone string `json:"timeZone,omitempty"`
+	// Schedule are times of the week in which more nodes than Min stay up.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxItems=32
+	Schedule []KeepWindow `json:"schedule,omitempty"`
+	// Headroom is what stays free beside the nodes that have work.
+	//
+	// +optional
+	Headroom *Headroom `json:"headroom,omitempty"`
+	// DampSeconds is how long less must do before the number of nodes that stay up falls.
+	//
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	DampSeconds int32 `json:"dampSeconds,omitempty"`
+	// SharePercent is one standard share of a card in percent, where the pool's cards are shared by MPS; 0: they are not.
+	//
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=100
+	SharePercent int32 `json:"sharePercent,omitempty"`
+	// Renew says how workers of an older template are replaced; left out: a quarter of the pool at a time, busy ones too.
+	//
+	// +optional
+	Renew *Renew `json:"renew,omitempty"`
 	// Template is the worker pod. The autoscaler sets its name, hostname, subdomain where the template has none, labels,
 	// owner and restartPolicy.
 	//
@@ -92,6 +120,56 @@ type WorkerPoolSpec struct {
 	// +kubebuilder:validation:Type=object
 	// +kubebuilder:pruning:PreserveUnknownFields
 	Template corev1.PodTemplateSpec `json:"template"`
+}
+
+// KeepWindow is a time of the week.
+type KeepWindow struct {
+	// Days are the days that it begins on.
+	//
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=7
+	// +kubebuilder:validation:items:Enum=Mon;Tue;Wed;Thu;Fri;Sat;Sun
+	Days []string `json:"days"`
+	// From and To are times of the day. To is not part of it; one that is not after From is on the next day.
+	//
+	// +kubebuilder:validation:Pattern=`^([01][0-9]|2[0-3]):[0-5][0-9]$`
+	From string `json:"from"`
+	// +kubebuilder:validation:Pattern=`^(([01][0-9]|2[0-3]):[0-5][0-9]|24:00)$`
+	To string `json:"to"`
+	// Keep is how many nodes stay up then.
+	//
+	// +kubebuilder:validation:Minimum=0
+	Keep int32 `json:"keep"`
+}
+
+// Headroom is free capacity that is there before anybody asks for it.
+type Headroom struct {
+	// Nodes are idle nodes.
+	//
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Nodes int32 `json:"nodes,omitempty"`
+	// Shares are free standard shares of cards (SharePercent).
+	//
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Shares int32 `json:"shares,omitempty"`
+}
+
+// Renew is how a new template reaches a pool.
+type Renew struct {
+	// Percent of the pool that may be away at a time, at least one node; 0: 25.
+	//
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=100
+	Percent int32 `json:"percent,omitempty"`
+	// BusyAfterSeconds is how long after the template was accepted busy workers are left to become idle by themselves. Then
+	// they take no new jobs; the ones that run always end by themselves.
+	//
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	BusyAfterSeconds int32 `json:"busyAfterSeconds,omitempty"`
 }
 
 // WorkerPoolStatus is what the autoscaler says.
@@ -110,10 +188,28 @@ type WorkerPoolStatus struct {
 	//
 	// +optional
 	Nodes *NodeCounts `json:"nodes,omitempty"`
+	// Floor is how many nodes stay up now. The guard keeps Slurm from powering them down.
+	//
+	// +optional
+	Floor *Floor `json:"floor,omitempty"`
 	// AcceptedTemplateHash is the hash of the template that pods are made from.
 	//
 	// +optional
 	AcceptedTemplateHash string `json:"acceptedTemplateHash,omitempty"`
+}
+
+// Floor is a number of nodes that stay up, work or none.
+type Floor struct {
+	// Nodes is the number, busy ones counted.
+	Nodes int32 `json:"nodes"`
+	// Because says which rule asks for them.
+	//
+	// +optional
+	Because string `json:"because,omitempty"`
+	// LessSince is since when fewer would do.
+	//
+	// +optional
+	LessSince *metav1.Time `json:"lessSince,omitempty"`
 }
 
 // NodeCounts counts the nodes of a pool by what they do.

@@ -152,6 +152,7 @@ func newManager(config *rest.Config, o options) (manager.Manager, error) {
 				&v1alpha1.WorkerPool{}:       {Namespaces: workers},
 				&corev1.Pod{}:                {Namespaces: selected},
 				&appsv1.ControllerRevision{}: {Namespaces: selected},
+				&corev1.Node{}:               {Transform: slimHost},
 			},
 		},
 	})
@@ -159,6 +160,15 @@ func newManager(config *rest.Config, o options) (manager.Manager, error) {
 		return nil, fmt.Errorf("make the manager: %w", err)
 	}
 	return mgr, nil
+}
+
+// slimHost drops what the loop never reads of a host and what makes most of its size.
+func slimHost(object any) (any, error) {
+	if host, ok := object.(*corev1.Node); ok {
+		host.ManagedFields, host.Annotations = nil, nil
+		host.Status = corev1.NodeStatus{Conditions: host.Status.Conditions}
+	}
+	return object, nil
 }
 
 // watch pokes the loop when a pool, a pod or the configuration changes, so that nothing waits for the next round.
@@ -172,7 +182,7 @@ func watch(ctx context.Context, mgr manager.Manager, loop *scaler.Loop) error {
 		},
 		DeleteFunc: func(any) { loop.Hints().Poke() },
 	}
-	for _, object := range []client.Object{&v1alpha1.WorkerPool{}, &v1alpha1.SlurmConfig{}, &corev1.Pod{}} {
+	for _, object := range []client.Object{&v1alpha1.WorkerPool{}, &v1alpha1.SlurmConfig{}, &corev1.Pod{}, &corev1.Node{}} {
 		informer, err := mgr.GetCache().GetInformer(ctx, object)
 		if err != nil {
 			return fmt.Errorf("watch %T: %w", object, err)
@@ -197,10 +207,22 @@ func wakes(before, after any) bool {
 	case *corev1.Pod:
 		before := before.(*corev1.Pod)
 		return before.Status.Phase != after.Status.Phase || before.DeletionTimestamp.IsZero() != after.DeletionTimestamp.IsZero()
+	case *corev1.Node: // not its heartbeats
+		return usable(before.(*corev1.Node)) != usable(after)
 	case *v1alpha1.SlurmConfig:
 		return before.(*v1alpha1.SlurmConfig).Status.AcceptedHash != after.Status.AcceptedHash
 	}
 	return false
+}
+
+// usable tells whether workers may be on a host, as far as a change of it is concerned.
+func usable(host *corev1.Node) bool {
+	for _, condition := range host.Status.Conditions {
+		if condition.Type == corev1.NodeReady && condition.Status != corev1.ConditionTrue {
+			return false
+		}
+	}
+	return !host.Spec.Unschedulable && len(host.Spec.Taints) == 0
 }
 
 // server serves hints, metrics and probes. Every replica has it; a hint to one that does not lead is lost, and the leader

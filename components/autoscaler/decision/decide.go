@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/berth-hpc/berth/components/slurmrest"
 )
@@ -46,7 +47,7 @@ func decideNode(pool Pool, node *slurmrest.Node, pod *Pod) ([]Action, []Hold) {
 	var holds []Hold
 	switch PhaseOf(node) {
 	case Leaving, Off:
-		more = away(node, pod)
+		more, holds = away(pool, node, pod)
 	case Starting:
 		more, holds = starting(pool, node, pod)
 	case Up:
@@ -57,25 +58,57 @@ func decideNode(pool Pool, node *slurmrest.Node, pod *Pod) ([]Action, []Hold) {
 	return append(actions, more...), holds
 }
 
+// retryAfter is how long a node whose pod Kubernetes could not run in time stays drained before it is tried again.
+const retryAfter = 5 * time.Minute
+
 // away: the node is powered down or powering down, so it has no job. Its pod must go; when it has gone, what keeps Slurm
-// from using the node again is cleared.
-func away(node *slurmrest.Node, pod *Pod) []Action {
+// from using the node again is cleared, or the node is kept from Slurm for as long as no host could take its pod.
+func away(pool Pool, node *slurmrest.Node, pod *Pod) ([]Action, []Hold) {
 	leaving := PhaseOf(node) == Leaving
+	blocked := pool.blocked(node.Name)
+	unused := node.State.Has(slurmrest.Down | slurmrest.Drain) // Slurm gives it to nobody
+	clearable := unused && Clearable(node.Reason)
 	switch {
-	case pod != nil && pod.Terminating:
-		return nil
+	case !leaving && !unused && blocked != "" && !node.State.Has(slurmrest.PowerDown):
+		actions := []Action{{Kind: Drain, Node: node.Name, UID: uidOf(pod), Why: blocked}}
+		return append(actions, takeAway(node, pod)...), nil
+	case !leaving && pod != nil && !pod.Terminating && pod.Problem != "" && strings.HasPrefix(node.Reason, reasonResumeTimeout) && node.State.Has(slurmrest.Down):
+		// The reason says what to mend, and the node is left out until it may have been.
+		actions := []Action{{Kind: Drain, Node: node.Name, UID: pod.UID, Why: noPod + pod.Problem}}
+		return append(actions, takeAway(node, pod)...), nil
 	case pod != nil && !pod.Ended && leaving && Busy(node):
-		return nil // an epilog still runs; Slurm says when it has ended
+		return nil, nil // an epilog still runs; Slurm says when it has ended
 	case pod != nil:
-		return []Action{{Kind: DeletePod, Node: node.Name, UID: pod.UID, Why: "Slurm says " + node.State.String()}}
+		return takeAway(node, pod), nil
 	case !leaving && node.State.Has(slurmrest.NotResponding) && !node.State.Has(slurmrest.Down|slurmrest.Drain|slurmrest.PowerDown):
 		// Left by a slurmctld that ended while the node was on its way: Slurm allocates such a node to nobody, RESUME is
 		// refused, and another power-down clears it (seen on 24.11).
-		return []Action{{Kind: PowerDown, Node: node.Name, Why: "powered down, but marked as not responding"}}
-	case leaving || !node.State.Has(slurmrest.Down|slurmrest.Drain) || !Clearable(node.Reason):
+		return []Action{{Kind: PowerDown, Node: node.Name, Why: "powered down, but marked as not responding"}}, nil
+	case leaving || !clearable:
+		return nil, nil
+	case blocked != "":
+		return nil, []Hold{{node.Name, blocked + ": drained until that has changed"}}
+	case strings.HasPrefix(node.Reason, ReasonPrefix+" "+noPod) && pool.Now.Sub(node.ReasonAt) < retryAfter:
+		return nil, []Hold{{node.Name, fmt.Sprintf("%s: drained, and tried again in %s", ownWords(node.Reason), retryAfter)}}
+	}
+	return []Action{{Kind: Resume, Node: node.Name, Why: fmt.Sprintf("powered down after %q", node.Reason)}}, nil
+}
+
+// noPod begins our reason for a node whose pod did not run in time.
+const noPod = "no pod in time: "
+
+// takeAway deletes a pod whose node is powered down, once.
+func takeAway(node *slurmrest.Node, pod *Pod) []Action {
+	if pod == nil || pod.Terminating {
 		return nil
 	}
-	return []Action{{Kind: Resume, Node: node.Name, Why: fmt.Sprintf("powered down after %q", node.Reason)}}
+	return []Action{{Kind: DeletePod, Node: node.Name, UID: pod.UID, Why: "Slurm says " + node.State.String()}}
+}
+
+// ownWords are a reason of ours without its prefix and what slurmctld appends.
+func ownWords(reason string) string {
+	words, _, _ := strings.Cut(strings.TrimPrefix(reason, ReasonPrefix), " [")
+	return strings.TrimSpace(words)
 }
 
 // starting: the node must have a pod, and a new one.
@@ -110,14 +143,23 @@ func up(pool Pool, node *slurmrest.Node, pod *Pod) ([]Action, []Hold) {
 			return nil, nil
 		}
 		// Somebody else deletes the pod (an eviction, a node that shuts down): no new job may start on it.
-		return []Action{{Kind: PowerDownASAP, Node: node.Name, UID: pod.UID, Why: "its pod is being deleted by somebody else"}}, nil
+		why := "its pod is being deleted by somebody else"
+		if pod.TerminatingBecause != "" {
+			why = "its pod is being deleted: " + pod.TerminatingBecause
+		}
+		return []Action{{Kind: PowerDownASAP, Node: node.Name, UID: pod.UID, Why: why}}, nil
 	case node.State.Has(slurmrest.Drain) && !asked && strings.HasPrefix(node.Reason, ReasonPrefix):
 		// Our own drain without the power-down that belongs to it: nothing else would ever lift it.
-		return []Action{{Kind: PowerDownASAP, Node: node.Name, UID: pod.UID, Why: strings.TrimSpace(strings.TrimPrefix(node.Reason, ReasonPrefix))}}, nil
+		return []Action{{Kind: PowerDownASAP, Node: node.Name, UID: pod.UID, Why: ownWords(node.Reason)}}, nil
 	case !pod.SeenUp:
 		return []Action{{Kind: MarkSeenUp, Node: node.Name, UID: pod.UID, Why: node.State.String()}}, nil
-	case pool.Removing && !Busy(node) && !asked && !node.State.Has(slurmrest.Drain):
+	case asked || node.State.Has(slurmrest.Drain):
+		return nil, nil
+	case pool.Removing:
+		// Its jobs end by themselves; new ones would keep the pool for ever.
 		return []Action{{Kind: PowerDownASAP, Node: node.Name, UID: pod.UID, Why: "the pool is removed"}}, nil
+	case pod.HostProblem != "":
+		return []Action{{Kind: PowerDownASAP, Node: node.Name, UID: pod.UID, Why: pod.HostProblem}}, nil
 	}
 	return nil, nil
 }
@@ -176,20 +218,21 @@ func leftOver(pool Pool, names []string, nodes map[string]*slurmrest.Node, pods 
 		if PhaseOf(node) == Up && !node.State.Has(slurmrest.PowerDown|slurmrest.Drain|slurmrest.Down) {
 			actions = append(actions, Action{Kind: PowerDownASAP, Node: name, UID: pod.UID, Why: "the pool is smaller now"})
 		} else if phase := PhaseOf(node); phase == Off || phase == Leaving {
-			actions = append(actions, away(node, pod)...)
+			more, _ := away(Pool{}, node, pod)
+			actions = append(actions, more...)
 		}
 	}
 	slices.SortFunc(actions, func(a, b Action) int { return strings.Compare(a.Node, b.Node) })
 	return actions
 }
 
-// floor powers nodes up until Min are in service or on their way, lowest index first. Slurm keeps them up by
-// SuspendExcNodes; that list alone starts none.
+// floor powers nodes up until as many as stay up are in service or on their way, lowest index first. Slurm keeps them up
+// by SuspendExcNodes; that list alone starts none.
 func floor(pool Pool, names []string, nodes map[string]*slurmrest.Node, pods map[string]*Pod) []Action {
 	if pool.Removing || pool.Template == "" {
 		return nil
 	}
-	missing := pool.Min
+	missing := pool.Floor
 	for _, name := range names {
 		if node := nodes[name]; node != nil && InService(node) {
 			missing--
@@ -197,41 +240,50 @@ func floor(pool Pool, names []string, nodes map[string]*slurmrest.Node, pods map
 	}
 	var actions []Action
 	for _, name := range names {
-		node := nodes[name]
 		if missing <= 0 {
 			break
 		}
-		if node == nil || PhaseOf(node) != Off || node.State.Has(slurmrest.Down|slurmrest.Drain|slurmrest.PowerUp|slurmrest.Maintenance) {
+		if !startable(pool, nodes[name]) {
 			continue
 		}
 		missing--
 		if pods[name] == nil { // else its pod must go first
-			actions = append(actions, Action{Kind: PowerUp, Node: name, Why: fmt.Sprintf("the pool keeps %d up", pool.Min)})
+			actions = append(actions, Action{Kind: PowerUp, Node: name, Why: fmt.Sprintf("the pool keeps %d up (%s)", pool.Floor, pool.FloorWhy)})
 		}
 	}
 	return actions
 }
 
-// renew asks for the end of workers from an older template: idle ones first, and never more at one time than a quarter
-// of the pool (but one), nodes that are on their way down or up counted.
+// startable tells whether a power-up of the node would be of use.
+func startable(pool Pool, node *slurmrest.Node) bool {
+	const out = slurmrest.Down | slurmrest.Drain | slurmrest.PowerUp | slurmrest.PowerDown | slurmrest.NotResponding | slurmrest.Maintenance
+	return node != nil && PhaseOf(node) == Off && !node.State.Has(out) && pool.blocked(node.Name) == ""
+}
+
+// renew brings a new template into the pool. First one node tries it: one that is off, if there is one, so that nobody
+// gives anything up for a template that does not work. Once a node has come up with it, workers from older ones are asked to
+// end: idle ones first, and never more at one time than the pool's share, everything counted that is on its way.
 func renew(pool Pool, names []string, nodes map[string]*slurmrest.Node, pods map[string]*Pod) []Action {
 	if pool.Template == "" || pool.Removing {
 		return nil
 	}
-	budget := max(1, pool.Max/4)
-	var idle, busy []Action
+	var idle, busy, spare []Action
+	underway := 0
 	for _, name := range names {
 		node, pod := nodes[name], pods[name]
-		if node == nil || pod == nil {
+		if node == nil {
 			continue
 		}
-		phase := PhaseOf(node)
-		if phase == Leaving || phase == Starting || phase == Up && node.State.Has(slurmrest.PowerDown) {
-			budget--
-			continue
+		if !pool.TemplateProven && len(spare) == 0 && pod == nil && startable(pool, node) {
+			spare = append(spare, Action{Kind: PowerUp, Node: name, Why: "to try the pool's new pod template before workers are replaced"})
 		}
-		if phase != Up || !pod.SeenUp || pod.Ended || pod.Terminating || pod.Template == pool.Template ||
-			node.State.Has(slurmrest.Drain|slurmrest.Down|slurmrest.Maintenance) {
+		switch phase := PhaseOf(node); {
+		case phase == Leaving || phase == Starting || phase == Up && (node.State.Has(slurmrest.PowerDown) || pod != nil && !pod.SeenUp) ||
+			phase == Off && failed(node) && pool.blocked(name) == "":
+			underway++
+			continue
+		case phase != Up || pod == nil || pod.Ended || pod.Terminating || pod.Template == pool.Template ||
+			node.State.Has(slurmrest.Drain|slurmrest.Down|slurmrest.Maintenance):
 			continue
 		}
 		action := Action{Kind: PowerDownASAP, Node: name, UID: pod.UID, Why: "the pool's pod template is a new one"}
@@ -241,8 +293,29 @@ func renew(pool Pool, names []string, nodes map[string]*slurmrest.Node, pods map
 			idle = append(idle, action)
 		}
 	}
-	all := append(idle, busy...)
+	all := idle
+	if pool.RenewBusy {
+		all = append(all, busy...)
+	}
+	percent := pool.RenewPercent
+	if percent <= 0 {
+		percent = 25
+	}
+	budget := max(1, pool.Max*percent/100) - underway
+	if !pool.TemplateProven {
+		budget = 1 - underway
+		if len(idle)+len(busy) > 0 && len(spare) > 0 {
+			all = spare
+		}
+	}
 	return all[:max(0, min(budget, len(all)))]
+}
+
+// failed tells whether a node is left out because its pod did not come: a replacement that is not there, whatever Slurm
+// would do with the node.
+func failed(node *slurmrest.Node) bool {
+	return node.State.Has(slurmrest.Down|slurmrest.Drain) &&
+		(strings.HasPrefix(node.Reason, reasonResumeTimeout) || strings.HasPrefix(node.Reason, ReasonPrefix+" "+noPod))
 }
 
 // InService reports whether a node counts for the floor: up or starting, and neither down, drained nor on its way out.

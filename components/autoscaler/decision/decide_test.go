@@ -161,7 +161,7 @@ func TestFloor(t *testing.T) {
 		{2, []string{off, "IDLE+CLOUD+POWERING_DOWN", off}, "PowerUp n-0, PowerUp n-2"},
 	} {
 		names, nodes, pods := fleet(t, test.states...)
-		pool := decision.Pool{Min: test.min, Max: len(names), Template: "t1", ConfigAccepted: true}
+		pool := decision.Pool{Floor: test.min, Max: len(names), Template: "t1", ConfigAccepted: true}
 		actions, _ := decision.Decide(pool, names, nodes, pods)
 		if got := list(actions); got != test.want {
 			t.Errorf("min %d of %v: %s, want %s", test.min, test.states, got, test.want)
@@ -182,7 +182,7 @@ func TestNewTemplate(t *testing.T) {
 		{[]string{up, up, up, up, up, up, up, up}, "PowerDownASAP n-0, PowerDownASAP n-1"},
 	} {
 		names, nodes, pods := fleet(t, test.states...)
-		pool := decision.Pool{Max: len(names), Template: "t2", ConfigAccepted: true}
+		pool := decision.Pool{Max: len(names), Template: "t2", TemplateProven: true, RenewBusy: true, ConfigAccepted: true}
 		actions, _ := decision.Decide(pool, names, nodes, pods)
 		if got := list(actions); got != test.want {
 			t.Errorf("%v: %s, want %s", test.states, got, test.want)
@@ -223,8 +223,8 @@ func TestNodeMissingInTheAnswer(t *testing.T) {
 
 func TestRemoval(t *testing.T) {
 	names, nodes, pods := fleet(t, busy, up, off)
-	pool := decision.Pool{Min: 3, Max: 3, Template: "t1", Removing: true}
-	if actions, _ := decision.Decide(pool, names, nodes, pods); list(actions) != "PowerDownASAP n-1" {
+	pool := decision.Pool{Floor: 3, Max: 3, Template: "t1", Removing: true}
+	if actions, _ := decision.Decide(pool, names, nodes, pods); list(actions) != "PowerDownASAP n-0, PowerDownASAP n-1, Drain n-2" {
 		t.Error(list(actions))
 	}
 }
@@ -246,7 +246,7 @@ func BenchmarkDecideThousandNodes(b *testing.B) {
 		nodes[name] = &slurmrest.Node{Name: name, State: slurmrest.Idle | slurmrest.Cloud}
 		pods[name] = &decision.Pod{Name: name, UID: name, Template: "t1", SeenUp: true}
 	}
-	pool := decision.Pool{Min: 2, Max: 1000, Template: "t1", ConfigAccepted: true}
+	pool := decision.Pool{Floor: 2, Max: 1000, Template: "t1", ConfigAccepted: true}
 	for b.Loop() {
 		decision.Decide(pool, names, nodes, pods)
 	}

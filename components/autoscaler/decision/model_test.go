@@ -1,8 +1,10 @@
 package decision_test
 
 import (
+	"flag"
 	"fmt"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -29,13 +31,17 @@ type modelNode struct {
 	powerUp int  // how many times Slurm asked for a power-up
 	wanted  int  // jobs that wait for the node to come up
 	person  bool // drained or downed by a person
+	// cordoned: the one host that the node may run on takes no pods.
+	cordoned bool
 }
 
 type model struct {
-	t     *rapid.T
-	nodes []*modelNode
-	uids  int
-	pool  decision.Pool
+	t      *rapid.T
+	nodes  []*modelNode
+	uids   int
+	pool   decision.Pool
+	proven map[string]bool // templates that a node came up with
+	now    time.Time
 	// bug breaks a rule on purpose, to show that the model notices.
 	bug string
 	// found is the violation in a model with a bug.
@@ -66,7 +72,10 @@ const (
 )
 
 func newModel(t *rapid.T, size int) *model {
-	m := &model{t: t, pool: decision.Pool{Name: "n", Max: size, Template: "t1", ConfigAccepted: true}}
+	m := &model{
+		t: t, proven: map[string]bool{}, now: time.Unix(1_800_000_000, 0),
+		pool: decision.Pool{Name: "n", Max: size, Template: "t1", ConfigAccepted: true},
+	}
 	for i := range size {
 		m.nodes = append(m.nodes, &modelNode{node: slurmrest.Node{
 			Name: fmt.Sprintf("n-%d", i), State: slurmrest.Idle | slurmrest.Cloud | slurmrest.PoweredDown,
@@ -131,7 +140,7 @@ func (m *model) environment(n *modelNode, event int) {
 			w.jobs++
 		}
 	case 1: // slurmd registers, if it booted since the power-up was asked for
-		if n.phase() == decision.Starting && alive && !w.pod.Terminating && w.born == n.powerUp {
+		if n.phase() == decision.Starting && alive && !w.pod.Terminating && w.born == n.powerUp && w.pod.Problem == "" {
 			n.set(flagDown, 0)
 			w.jobs, n.wanted = n.wanted, 0
 		}
@@ -155,7 +164,7 @@ func (m *model) environment(n *modelNode, event int) {
 		if n.phase() == decision.Starting {
 			n.wanted = 0
 			n.set(flagDown|base, slurmrest.Down|slurmrest.PoweredDown)
-			n.node.Reason = "ResumeTimeout reached"
+			n.reason(m, "ResumeTimeout reached")
 		}
 	case 7: // slurmd dies, and its pod with it
 		if alive {
@@ -165,7 +174,7 @@ func (m *model) environment(n *modelNode, event int) {
 		if n.phase() == decision.Up && !alive && !n.has(slurmrest.Down) {
 			n.set(base, slurmrest.Down|slurmrest.NotResponding)
 			if !n.has(slurmrest.Drain) {
-				n.node.Reason = "Not responding"
+				n.reason(m, "Not responding")
 			}
 		}
 	case 9: // somebody evicts the pod: jobs end with it
@@ -183,7 +192,13 @@ func (m *model) environment(n *modelNode, event int) {
 		} else if n.phase() == decision.Up && !n.has(slurmrest.Drain|slurmrest.Down) {
 			n.person = true
 			n.set(0, slurmrest.Drain)
-			n.node.Reason = "fan broken"
+			n.reason(m, "fan broken")
+		}
+	case 13: // the host is cordoned, or uncordoned
+		n.cordoned = !n.cordoned
+	case 14: // Kubernetes finds no room for a pod that has not started
+		if alive && n.phase() == decision.Starting && w.born == n.powerUp && !w.pod.SeenUp {
+			w.pod.Problem = "0/2 nodes are available: 2 Insufficient nvidia.com/gpu"
 		}
 	case 12: // the autoscaler is away for long: idle, powered down, and wanted again
 		for _, event := range []int{3, 5, 0} {
@@ -193,7 +208,9 @@ func (m *model) environment(n *modelNode, event int) {
 	n.alloc()
 }
 
-const events = 13
+const events = 15
+
+func (n *modelNode) reason(m *model, text string) { n.node.Reason, n.node.ReasonAt = text, m.now }
 
 // do is what an action does to both sides, with the checks of the invariants.
 func (m *model) do(action decision.Action) {
@@ -205,7 +222,7 @@ func (m *model) do(action decision.Action) {
 	}
 	if n.person {
 		switch action.Kind {
-		case decision.SetDown, decision.PowerDown, decision.PowerDownASAP, decision.Resume:
+		case decision.SetDown, decision.PowerDown, decision.PowerDownASAP, decision.Resume, decision.Drain:
 			m.violated("%s %s: a person drained it (%s)", action.Kind, action.Node, n.node.Reason)
 		}
 	}
@@ -220,6 +237,7 @@ func (m *model) do(action decision.Action) {
 	case decision.MarkSeenUp:
 		if n.worker != nil && n.worker.pod.UID == action.UID {
 			n.worker.pod.SeenUp = true
+			m.proven[n.worker.pod.Template] = true
 		}
 	case decision.MarkBusy, decision.MarkIdle:
 		if n.worker != nil && n.worker.pod.UID == action.UID {
@@ -230,7 +248,7 @@ func (m *model) do(action decision.Action) {
 			m.violated("%s is set down, but its pod runs", action.Node)
 		}
 		n.set(base, slurmrest.Down)
-		n.node.Reason = "berth: " + action.Why
+		n.reason(m, "berth: "+action.Why)
 	case decision.PowerDown:
 		if n.worker != nil && n.worker.jobs > 0 && !n.has(slurmrest.Down) {
 			m.violated("%s is powered down with %d jobs", action.Node, n.worker.jobs)
@@ -242,12 +260,18 @@ func (m *model) do(action decision.Action) {
 	case decision.PowerDownASAP:
 		if n.phase() == decision.Up {
 			n.set(0, slurmrest.Drain|slurmrest.PowerDown)
-			n.node.Reason = "berth: " + action.Why
+			n.reason(m, "berth: "+action.Why)
 		}
 	case decision.PowerUp:
 		if n.phase() == decision.Off && n.usable() {
 			n.askPowerUp()
 		}
+	case decision.Drain:
+		if phase := n.phase(); phase != decision.Off {
+			m.violated("%s is drained while %s", action.Node, n.node.State)
+		}
+		n.set(0, slurmrest.Drain)
+		n.reason(m, "berth: "+action.Why)
 	case decision.Resume:
 		if n.phase() != decision.Off {
 			m.violated("%s is resumed while %s", action.Node, n.node.State)
@@ -286,6 +310,9 @@ func (m *model) look() view {
 		v.nodes[node.Name] = &node
 		if n.worker != nil {
 			pod := n.worker.pod
+			if n.cordoned {
+				pod.HostProblem = "its host is cordoned"
+			}
 			v.pods[node.Name] = &pod
 		}
 	}
@@ -299,6 +326,13 @@ func (m *model) round(crashAfter int) {
 		v.nodes = m.last.nodes
 	}
 	m.last = m.look()
+	m.now = m.now.Add(time.Minute)
+	m.pool.Now, m.pool.TemplateProven, m.pool.Blocked = m.now, m.proven[m.pool.Template], map[string]string{}
+	for _, n := range m.nodes {
+		if n.cordoned {
+			m.pool.Blocked[n.node.Name] = "its host is cordoned"
+		}
+	}
 	actions, _ := decision.Decide(m.pool, v.names, v.nodes, v.pods)
 	for _, n := range m.nodes {
 		if m.bug == "foreign drain lifted" && n.has(slurmrest.Drain) && n.phase() == decision.Up {
@@ -318,7 +352,7 @@ func (m *model) round(crashAfter int) {
 
 // order puts what moves a node through its life first, because rapid draws what comes first more often: a round, a job, a
 // registration, and so on.
-var order = []int{events, 0, 1, 2, 12, 3, 4, 5, events, 10, 7, 8, 6, 9, 11, events}
+var order = []int{events, 0, 1, 2, 12, 3, 4, 5, events, 10, 7, 8, 6, 9, 11, 13, 14, events}
 
 // play draws a schedule of events and rounds.
 func (m *model) play() {
@@ -355,49 +389,91 @@ func (m *model) settle() {
 		}
 		m.round(-1)
 	}
+	m.atRest()
+}
+
+// atRest checks what must hold in the end.
+func (m *model) atRest() {
+	inService, usable := 0, 0
 	for _, n := range m.nodes {
+		out := n.cordoned || m.pool.Removing // kept from Slurm with our reason, for as long as that holds
 		waits := n.phase() == decision.Starting || n.phase() == decision.Leaving || n.has(slurmrest.PowerDown) ||
-			n.has(slurmrest.Down|slurmrest.Drain) && !n.person
+			n.has(slurmrest.Down|slurmrest.Drain) && !n.person && !out
 		gone := n.phase() == decision.Up && !n.person && (n.worker == nil || n.worker.pod.Ended)
 		extra := n.phase() == decision.Off && n.worker != nil
 		if waits || gone || extra {
 			m.violated("%s never comes to rest: %s %q, pod %+v", n.node.Name, n.node.State, n.node.Reason, n.worker)
 		}
+		if out && n.phase() != decision.Off {
+			m.violated("%s is to be off and is %s %q", n.node.Name, n.node.State, n.node.Reason)
+		}
+		if n.worker != nil && m.pool.RenewBusy && n.worker.pod.Template != m.pool.Template {
+			m.violated("%s never gets the new template: %s", n.node.Name, n.node.State)
+		}
+		if decision.InService(&n.node) {
+			inService++
+		}
+		if !out {
+			usable++
+		}
+	}
+	if want := min(m.pool.Floor, usable); inService < want {
+		m.violated("%d nodes are up, of at least %d", inService, want)
 	}
 }
 
+// schedules is how many schedules the tests of the model play.
+const schedules = 10_000
+
+// checks makes rapid.Check play that many schedules; -rapid.checks asks for another number, -rapid.seed for one again.
+func checks(t *testing.T) {
+	asked := flag.Lookup("rapid.checks")
+	if asked == nil || asked.Value.String() != asked.DefValue || testing.Short() {
+		return
+	}
+	if err := asked.Value.Set(fmt.Sprint(schedules)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = asked.Value.Set(asked.DefValue) })
+}
+
 func TestNoScheduleKillsAJobOrStaysStuck(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		m := newModel(t, rapid.IntRange(1, 4).Draw(t, "nodes"))
-		m.pool.Min = rapid.IntRange(0, 1).Draw(t, "min")
-		m.play()
-		for _, n := range m.nodes { // the administrators are done
-			if n.person {
-				m.environment(n, 11)
-			}
+	checks(t)
+	rapid.Check(t, func(t *rapid.T) { schedule(t, "").settle() })
+}
+
+// schedule plays one schedule, and lets the administrators finish.
+func schedule(t *rapid.T, bug string) *model {
+	m := newModel(t, rapid.IntRange(1, 4).Draw(t, "nodes"))
+	m.bug = bug
+	m.pool.Floor = rapid.IntRange(0, 1).Draw(t, "floor")
+	m.pool.RenewBusy = rapid.Bool().Draw(t, "renew busy workers")
+	m.play()
+	for _, n := range m.nodes {
+		if n.person {
+			m.environment(n, 11)
 		}
-		m.settle()
-	})
+	}
+	if rapid.Bool().Draw(t, "uncordon") {
+		for _, n := range m.nodes {
+			n.cordoned = false
+		}
+	}
+	m.pool.Removing = rapid.IntRange(0, 9).Draw(t, "remove the pool") == 9
+	return m
 }
 
 // A model that finds nothing proves nothing: each of these mistakes of others' autoscalers must be found.
 func TestModelFindsSeededBugs(t *testing.T) {
 	for _, bug := range []string{"old data", "foreign drain lifted", "pod reused across a power-up"} {
 		t.Run(bug, func(t *testing.T) {
-			schedule := rapid.Custom(func(t *rapid.T) string {
-				m := newModel(t, rapid.IntRange(1, 4).Draw(t, "nodes"))
-				m.bug = bug
-				m.play()
-				for _, n := range m.nodes {
-					if n.person {
-						m.environment(n, 11)
-					}
-				}
+			found := rapid.Custom(func(t *rapid.T) string {
+				m := schedule(t, bug)
 				m.settle()
 				return m.found
 			})
 			for seed := range 1000 {
-				if found := schedule.Example(seed); found != "" {
+				if found := found.Example(seed); found != "" {
 					t.Logf("schedule %d: %s", seed, found)
 					return
 				}

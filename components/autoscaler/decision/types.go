@@ -1,6 +1,8 @@
 package decision
 
 import (
+	"time"
+
 	"github.com/berth-hpc/berth/components/slurmrest"
 )
 
@@ -17,14 +19,34 @@ const (
 // Pool is what a WorkerPool says.
 type Pool struct {
 	Name string
-	// Min is the floor of nodes that are up, and Max the number of nodes.
-	Min, Max int
+	// Floor is how many nodes stay up, FloorWhy says by which rule, and Max is the number of nodes.
+	Floor    int
+	FloorWhy string
+	Max      int
 	// Template is the hash of the accepted pod template; "" while none was ever accepted: no pods are made.
 	Template string
+	// TemplateProven says that a node came up with a pod of Template. Until then one node at most tries it.
+	TemplateProven bool
+	// RenewBusy says that busy workers of older templates are to take no new jobs; before, only idle ones are replaced.
+	RenewBusy bool
+	// RenewPercent is how much of the pool may be away at a time for a new template; 0: 25.
+	RenewPercent int
 	// ConfigAccepted says that slurmctld runs with the very configuration that the pool belongs to.
 	ConfigAccepted bool
-	// Removing says that the WorkerPool is being deleted: no floor, and idle nodes are powered down at once.
+	// Removing says that the WorkerPool is being deleted: no floor, and its nodes take no new jobs.
 	Removing bool
+	// Blocked says of a node why no host can take its pod now ("host ada is cordoned"). Slurm is told not to use it.
+	Blocked map[string]string
+	// Now is the time of slurmctld's answer.
+	Now time.Time
+}
+
+// blocked says why Slurm must not use the node; "": it may.
+func (p Pool) blocked(node string) string {
+	if p.Removing {
+		return "the pool is removed"
+	}
+	return p.Blocked[node]
 }
 
 // Pod is what Kubernetes says of a worker's pod.
@@ -38,6 +60,12 @@ type Pod struct {
 	EndedBecause string
 	// Terminating: it has a deletion timestamp.
 	Terminating bool
+	// TerminatingBecause says on whose account, where Kubernetes does: an eviction, a preemption, a node that shuts down.
+	TerminatingBecause string
+	// Problem says why it does not run: no host has room, an image does not come; "": nothing is known.
+	Problem string
+	// HostProblem says why it should leave its host ("host ada is cordoned"); "": it may stay.
+	HostProblem string
 	// SeenUp: its node was seen up since the pod was made, so it is no pod for a later power-up.
 	SeenUp bool
 	// Busy: it carries the label that holds evictions back.
@@ -67,6 +95,8 @@ const (
 	PowerDownASAP Kind = "PowerDownASAP"
 	// PowerUp asks Slurm to power a node up that nobody waits for (the floor).
 	PowerUp Kind = "PowerUp"
+	// Drain keeps Slurm from using a powered-down node that could have no pod, and says why.
+	Drain Kind = "Drain"
 	// Resume clears a powered-down node's DOWN or DRAIN, so that Slurm can use it again.
 	Resume Kind = "Resume"
 )

@@ -55,7 +55,7 @@ func (l *Loop) execute(ctx context.Context, view *view, pool *poolView, actions 
 
 // one does one action and leaves the record of it.
 func (l *Loop) one(ctx context.Context, view *view, pool *poolView, action decision.Action) (problem string, err error) {
-	if time.Since(view.fetched) > freshFor {
+	if l.now().Sub(view.fetched) > freshFor {
 		return "", errStale
 	}
 	done := true
@@ -65,7 +65,7 @@ func (l *Loop) one(ctx context.Context, view *view, pool *poolView, action decis
 	case decision.DeletePod:
 		err = l.delete(ctx, action)
 	case decision.MarkSeenUp:
-		err = l.patch(ctx, action, map[string]any{"annotations": map[string]any{v1alpha1.AnnotationSeenUp: time.Now().UTC().Format(time.RFC3339)}})
+		err = l.patch(ctx, action, map[string]any{"annotations": map[string]any{v1alpha1.AnnotationSeenUp: l.now().UTC().Format(time.RFC3339)}})
 	case decision.MarkBusy:
 		err = l.patch(ctx, action, map[string]any{"labels": map[string]any{v1alpha1.LabelBusy: "true"}})
 	case decision.MarkIdle:
@@ -80,6 +80,8 @@ func (l *Loop) one(ctx context.Context, view *view, pool *poolView, action decis
 		err = l.Slurm.UpdateNode(ctx, action.Node, slurmrest.PowerDown|slurmrest.PowerDrain, decision.ReasonPrefix+" "+action.Why)
 	case decision.PowerUp:
 		err = l.Slurm.UpdateNode(ctx, action.Node, slurmrest.PowerUp, "")
+	case decision.Drain:
+		err = l.Slurm.UpdateNode(ctx, action.Node, slurmrest.Drain, decision.ReasonPrefix+" "+action.Why)
 	case decision.Resume:
 		err = l.Slurm.UpdateNode(ctx, action.Node, slurmrest.Resume, "")
 	default:

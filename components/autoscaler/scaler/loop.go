@@ -45,13 +45,26 @@ type Loop struct {
 	// ConfigNamespace and ConfigName name the SlurmConfig, WorkersNamespace is where WorkerPools and pods are.
 	ConfigNamespace, ConfigName, WorkersNamespace string
 
-	hints Hints
+	// Now is the clock; nil: time.Now.
+	Now func() time.Time
+
+	hints   Hints
+	stuck   overdueNodes
+	idle    idleCards
+	removal removalJobs
 
 	mu       sync.Mutex
 	last     *slurmrest.NodeList // the last whole answer
 	fetched  time.Time           // when it was last confirmed
 	interval time.Duration
 	failing  time.Time // since when Slurm gives no fresh answer; zero: it does
+}
+
+func (l *Loop) now() time.Time {
+	if l.Now != nil {
+		return l.Now()
+	}
+	return time.Now()
 }
 
 // NeedLeaderElection makes the manager run the loop in one replica only.
@@ -123,7 +136,7 @@ func (l *Loop) refresh(ctx context.Context, view *view) error {
 	if l.last != nil {
 		since = l.last.AsOf
 	}
-	asked := time.Now()
+	asked := l.now()
 	list, err := l.Slurm.Nodes(ctx, since)
 	switch {
 	case errors.Is(err, slurmrest.ErrUnchanged):
@@ -131,7 +144,7 @@ func (l *Loop) refresh(ctx context.Context, view *view) error {
 	case err != nil:
 		return err
 	default:
-		if skew := time.Since(list.AsOf).Abs(); skew > maxSkew {
+		if skew := l.now().Sub(list.AsOf).Abs(); skew > maxSkew {
 			return fmt.Errorf("slurmctld's answer is of %s, %s off this machine's clock: set the clocks right", list.AsOf.UTC().Format(time.RFC3339), skew.Round(time.Second))
 		}
 		if view.cluster != "" && list.Cluster != view.cluster {
@@ -140,13 +153,13 @@ func (l *Loop) refresh(ctx context.Context, view *view) error {
 		l.last = list
 	}
 	l.fetched = asked
-	view.fetched = asked
+	view.fetched, view.asOf = asked, list.AsOf
 	view.nodes = make(map[string]*slurmrest.Node, len(list.Nodes))
 	for i := range list.Nodes {
 		view.nodes[list.Nodes[i].Name] = &list.Nodes[i]
 	}
 	if !l.failing.IsZero() {
-		l.Log.Info("slurmctld answers again", "after", time.Since(l.failing).Round(time.Second))
+		l.Log.Info("slurmctld answers again", "after", l.now().Sub(l.failing).Round(time.Second))
 		l.failing = time.Time{}
 	}
 	l.Metrics.SlurmAnswers.Set(1)
@@ -157,12 +170,12 @@ func (l *Loop) refresh(ctx context.Context, view *view) error {
 func (l *Loop) unreachable(ctx context.Context, view *view, cause error) {
 	l.mu.Lock()
 	if l.failing.IsZero() {
-		l.failing = time.Now()
+		l.failing = l.now()
 	}
 	since := l.failing
 	l.mu.Unlock()
 	l.Metrics.SlurmAnswers.Set(0)
-	if time.Since(since) < freshFor {
+	if l.now().Sub(since) < freshFor {
 		return // a reconfigure or a restart takes a moment
 	}
 	for _, pool := range view.pools {
@@ -184,12 +197,21 @@ func (l *Loop) pool(ctx context.Context, view *view, pool *poolView) (moving boo
 	pods := make(map[string]*decision.Pod, len(pool.pods))
 	for name, pod := range pool.pods {
 		pods[name] = podOf(pod)
+		pods[name].HostProblem = hostProblem(view.hosts, pod.Spec.NodeName)
+	}
+	if err := l.provenTemplate(ctx, pool, pods); err != nil {
+		return true, err
+	}
+	floored, err := l.floor(view, pool)
+	if err != nil {
+		return true, err
 	}
 	input := decision.Pool{
-		Name: pool.object.Spec.Pool, Min: int(pool.object.Spec.Min), Max: int(pool.object.Spec.Max),
+		Name: pool.object.Spec.Pool, Floor: int(floored.Nodes), FloorWhy: floored.Because, Max: int(pool.object.Spec.Max),
 		Template: pool.templateHash, ConfigAccepted: pool.configAccepted,
-		Removing: !pool.object.DeletionTimestamp.IsZero(),
+		Removing: !pool.object.DeletionTimestamp.IsZero(), Blocked: blocked(view, pool), Now: l.now(),
 	}
+	input.TemplateProven, input.RenewBusy, input.RenewPercent = pool.renewal(input.Now)
 	actions, holds := decision.Decide(input, pool.names(), view.nodes, pods)
 	problems, err := l.execute(ctx, view, pool, actions)
 	moving = len(actions) > 0
@@ -200,11 +222,13 @@ func (l *Loop) pool(ctx context.Context, view *view, pool *poolView) (moving boo
 		}
 	}
 	problems = append(problems, podProblems(view, pool)...)
+	problems = append(problems, l.overdue(view, pool, pods)...)
 	if removed, finalizeErr := l.finalize(ctx, pool); finalizeErr != nil {
 		err = errors.Join(err, finalizeErr)
 	} else if removed {
 		return moving, err
 	}
+	pool.floor = floored
 	if statusErr := l.writeStatus(ctx, view, pool, holds, problems); statusErr != nil {
 		err = errors.Join(err, statusErr)
 	}

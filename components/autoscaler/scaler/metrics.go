@@ -16,6 +16,10 @@ type Metrics struct {
 	Refused      *prometheus.CounterVec
 	Nodes        *prometheus.GaugeVec
 	Unplaced     *prometheus.GaugeVec
+	Floor        *prometheus.GaugeVec
+	Overdue      *prometheus.GaugeVec
+	Shares       *prometheus.GaugeVec
+	IdleCards    *prometheus.CounterVec
 }
 
 // NewMetrics makes the metrics and registers them.
@@ -46,9 +50,22 @@ func NewMetrics(registry prometheus.Registerer) (*Metrics, error) {
 		Unplaced: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "berth_autoscaler_pods_unplaced", Help: "Pods that Slurm wants and Kubernetes cannot run yet, by pool.",
 		}, []string{"pool"}),
+		Floor: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "berth_autoscaler_floor_nodes", Help: "Nodes of a pool that stay up, work or none.",
+		}, []string{"pool"}),
+		Overdue: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "berth_autoscaler_nodes_overdue", Help: "Nodes of a pool that are longer on their way up or down than anything should take.",
+		}, []string{"pool"}),
+		Shares: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "berth_autoscaler_mps_shares", Help: "Standard shares of the cards of nodes that are up: used, free.",
+		}, []string{"pool", "state"}),
+		IdleCards: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "berth_autoscaler_gpu_idle_seconds_total", Help: "Time that cards of nodes that are up were allocated to no job, summed over cards.",
+		}, []string{"pool"}),
 	}
 	for _, collector := range []prometheus.Collector{
 		metrics.Round, metrics.Interval, metrics.Errors, metrics.SlurmAnswers, metrics.Actions, metrics.Refused, metrics.Nodes, metrics.Unplaced,
+		metrics.Floor, metrics.Overdue, metrics.Shares, metrics.IdleCards,
 	} {
 		if err := registry.Register(collector); err != nil {
 			return nil, err
@@ -57,10 +74,11 @@ func NewMetrics(registry prometheus.Registerer) (*Metrics, error) {
 	return metrics, nil
 }
 
-func (m *Metrics) nodes(pool string, counts v1alpha1.NodeCounts, unplaced int) {
+func (m *Metrics) nodes(pool string, counts v1alpha1.NodeCounts, unplaced int, floor int32) {
 	m.Nodes.WithLabelValues(pool, "up").Set(float64(counts.Up))
 	m.Nodes.WithLabelValues(pool, "busy").Set(float64(counts.Busy))
 	m.Nodes.WithLabelValues(pool, "idle").Set(float64(counts.Idle))
 	m.Nodes.WithLabelValues(pool, "starting").Set(float64(counts.PoweringUp))
 	m.Unplaced.WithLabelValues(pool).Set(float64(unplaced))
+	m.Floor.WithLabelValues(pool).Set(float64(floor))
 }

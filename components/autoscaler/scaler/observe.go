@@ -24,6 +24,8 @@ type view struct {
 	pools        []*poolView
 	nodes        map[string]*slurmrest.Node
 	fetched      time.Time // when slurmctld was asked for them
+	asOf         time.Time // slurmctld's time of the answer
+	hosts        map[string]*corev1.Node
 }
 
 // poolView is a WorkerPool with its pods.
@@ -33,15 +35,22 @@ type poolView struct {
 	configAccepted bool
 	template       *corev1.PodTemplateSpec // the accepted one; nil while there is none
 	templateHash   string
+	revision       *appsv1.ControllerRevision // of the accepted template
+	refused        string                     // why Kubernetes takes no pod of the newest template
+	floor          v1alpha1.Floor
+	nodeNames      []string
 	waiting        string // why the newest template is not the accepted one
 }
 
+// names are the pool's node names in order of their index.
 func (p *poolView) names() []string {
-	names := make([]string, p.object.Spec.Max)
-	for i := range names {
-		names[i] = p.object.Spec.NodeName(i)
+	if p.nodeNames == nil {
+		p.nodeNames = make([]string, p.object.Spec.Max)
+		for i := range p.nodeNames {
+			p.nodeNames[i] = p.object.Spec.NodeName(i)
+		}
 	}
-	return names
+	return p.nodeNames
 }
 
 // observe reads Kubernetes' side of a round from the cache.
@@ -71,6 +80,14 @@ func (l *Loop) observe(ctx context.Context) (*view, error) {
 	if err := l.Kubernetes.List(ctx, &pods, client.InNamespace(l.WorkersNamespace), client.HasLabels{v1alpha1.LabelNode}); err != nil {
 		return nil, fmt.Errorf("list worker pods: %w", err)
 	}
+	var hosts corev1.NodeList
+	if err := l.Kubernetes.List(ctx, &hosts); err != nil {
+		return nil, fmt.Errorf("list the hosts: %w", err)
+	}
+	view.hosts = make(map[string]*corev1.Node, len(hosts.Items))
+	for i := range hosts.Items {
+		view.hosts[hosts.Items[i].Name] = &hosts.Items[i]
+	}
 	for i := range pods.Items {
 		pod := &pods.Items[i]
 		if pool := byName[pod.Labels[v1alpha1.LabelPool]]; pool != nil {
@@ -85,11 +102,21 @@ func podOf(pod *corev1.Pod) *decision.Pod {
 	ended := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 	return &decision.Pod{
 		Name: pod.Name, UID: string(pod.UID), Ended: ended, EndedBecause: endReason(pod, ended),
-		Terminating: pod.DeletionTimestamp != nil,
-		SeenUp:      pod.Annotations[v1alpha1.AnnotationSeenUp] != "",
-		Busy:        pod.Labels[v1alpha1.LabelBusy] == "true",
-		Template:    pod.Labels[v1alpha1.LabelTemplate],
+		Terminating: pod.DeletionTimestamp != nil, TerminatingBecause: disruption(pod), Problem: podProblem(pod),
+		SeenUp:   pod.Annotations[v1alpha1.AnnotationSeenUp] != "",
+		Busy:     pod.Labels[v1alpha1.LabelBusy] == "true",
+		Template: pod.Labels[v1alpha1.LabelTemplate],
 	}
+}
+
+// disruption is what Kubernetes says of who ends a pod: an eviction, a preemption, a taint, a node that shuts down.
+func disruption(pod *corev1.Pod) string {
+	for _, condition := range pod.Status.Conditions {
+		if condition.Type == corev1.DisruptionTarget && condition.Status == corev1.ConditionTrue {
+			return strings.TrimSpace(condition.Reason + " " + condition.Message)
+		}
+	}
+	return ""
 }
 
 // endReason says in a few words why a pod ended.

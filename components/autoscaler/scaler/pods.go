@@ -1,8 +1,6 @@
 package scaler
 
 import (
-	"slices"
-
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -48,12 +46,9 @@ func buildPod(pool *poolView, node string, busy bool, scheme *runtime.Scheme) (*
 
 // pin puts a pod on its host, or on one of the pool's hosts.
 func pin(spec *corev1.PodSpec, pool *poolView, node string) {
-	hosts := pool.object.Spec.Hosts
+	hosts := hostsOf(pool, node)
 	if len(hosts) == 0 {
 		return
-	}
-	if index := slices.Index(pool.names(), node); len(hosts) == int(pool.object.Spec.Max) && index >= 0 {
-		hosts = hosts[index : index+1]
 	}
 	if spec.Affinity == nil {
 		spec.Affinity = &corev1.Affinity{}

@@ -28,8 +28,12 @@ func (l *Loop) writeStatus(ctx context.Context, view *view, pool *poolView, hold
 	status.AcceptedTemplateHash = pool.templateHash
 	counts := l.count(view, pool)
 	status.Nodes = &counts
+	status.Floor = &pool.floor
 
 	var refused, unplaced []string
+	if pool.refused != "" {
+		refused = append(refused, fmt.Sprintf("Kubernetes refuses a pod of the new template, so the one before stays: %s", pool.refused))
+	}
 	for _, problem := range problems {
 		if strings.Contains(problem, "refuses its pod") {
 			refused = append(refused, problem)
@@ -39,15 +43,15 @@ func (l *Loop) writeStatus(ctx context.Context, view *view, pool *poolView, hold
 	}
 	switch {
 	case len(refused) > 0:
-		setStalled(object, "PodRefused", strings.Join(refused, "; "))
+		setStalled(object, "PodRefused", clip(strings.Join(refused, "; ")))
 	case pool.waiting != "":
 		setReconciling(object, "ConfigurationPending", pool.waiting)
 	case !object.DeletionTimestamp.IsZero():
-		setReconciling(object, "Removing", fmt.Sprintf("waits for %d pods, of which %d have jobs", len(pool.pods), counts.Busy))
+		setReconciling(object, "Removing", clip(l.removing(ctx, view, pool)))
 	case missing(view, pool) > 0:
 		setReconciling(object, "SlurmLacksNodes", fmt.Sprintf("slurmctld does not know %d of the pool's %d nodes", missing(view, pool), object.Spec.Max))
-	case counts.Up < object.Spec.Min:
-		setReconciling(object, "BelowFloor", fmt.Sprintf("%d of at least %d nodes are up, %d are starting", counts.Up, object.Spec.Min, counts.PoweringUp))
+	case counts.Up < pool.floor.Nodes:
+		setReconciling(object, "BelowFloor", fmt.Sprintf("%d of at least %d nodes are up (%s), %d are starting", counts.Up, pool.floor.Nodes, pool.floor.Because, counts.PoweringUp))
 	default:
 		setReady(object, fmt.Sprintf("follows slurmctld: up to %d nodes", object.Spec.Max))
 	}
@@ -59,7 +63,8 @@ func (l *Loop) writeStatus(ctx context.Context, view *view, pool *poolView, hold
 		l.Events.Eventf(pool.object, nil, corev1.EventTypeWarning, "NotPlaced", "Scale", "%s", placed.Message)
 		l.Log.Warn("not placed", "pool", object.Name, "why", placed.Message)
 	}
-	l.Metrics.nodes(object.Name, counts, len(unplaced))
+	l.Metrics.nodes(object.Name, counts, len(unplaced), pool.floor.Nodes)
+	l.account(view, pool)
 	return l.patchStatus(ctx, pool.object, object)
 }
 

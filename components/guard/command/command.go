@@ -29,6 +29,7 @@ import (
 	"github.com/berth-hpc/berth/components/guard"
 	"github.com/berth-hpc/berth/components/guard/accounting"
 	"github.com/berth-hpc/berth/components/guard/await"
+	"github.com/berth-hpc/berth/components/guard/keep"
 	"github.com/berth-hpc/berth/components/guard/reservation"
 	"github.com/berth-hpc/berth/components/guard/slurm"
 	"github.com/berth-hpc/berth/components/guard/slurmconf"
@@ -36,6 +37,7 @@ import (
 
 type options struct {
 	namespace, name, store, scratch string
+	workersNamespace                string
 	awaitSocket                     string
 	accounts, logJSON               bool
 }
@@ -73,6 +75,7 @@ kept and deleted in slurmctld.`,
 	flags := command.Flags()
 	flags.StringVar(&o.namespace, "namespace", "slurm", "namespace of the SlurmConfig")
 	flags.StringVar(&o.name, "name", "slurm", "name of the SlurmConfig")
+	flags.StringVar(&o.workersNamespace, "workers-namespace", "", "namespace of the WorkerPools, whose floors slurmctld is told; empty: the configuration's stay")
 	flags.StringVar(&o.store, "store", "/var/spool/slurm/conf", "directory of the accepted configurations, on the state volume")
 	flags.StringVar(&o.scratch, "scratch", os.TempDir(), "directory for trials")
 	flags.StringVar(&o.awaitSocket, "await-socket", "", "socket on which a job's PrologSlurmctld waits for the job's nodes; empty: none")
@@ -121,6 +124,10 @@ func run(ctx context.Context, o options) error {
 	watcher := &guard.Watcher{
 		Guard: g, Kubernetes: api, Events: broadcaster.NewRecorder(scheme, "berth-guard"),
 		Key: client.ObjectKey{Namespace: o.namespace, Name: o.name},
+	}
+	if o.workersNamespace != "" {
+		keeper := &keep.Keeper{Slurm: programs, Kubernetes: api, Namespace: o.workersNamespace, Log: g.Log}
+		go keeper.Run(ctx)
 	}
 	g.Log.Info("started", "SlurmConfig", watcher.Key.String(), "store", o.store)
 	if o.awaitSocket == "" {

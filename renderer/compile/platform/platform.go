@@ -112,6 +112,9 @@ func poolValues(s *site.Site, name string) (values.Pool, error) {
 		Env: orEmpty(pool.Env), NodeSelector: orEmpty(pool.NodeSelector), Tolerations: []values.Toleration{},
 		Idle: int64(idle.Duration().Seconds()), DrainSeconds: int64(drain.Duration().Seconds()),
 	}
+	if err := keepValues(&v, pool, field); err != nil {
+		return values.Pool{}, err
+	}
 	for _, t := range pool.Tolerations {
 		v.Tolerations = append(v.Tolerations, values.Toleration(t))
 	}
@@ -132,6 +135,31 @@ func poolValues(s *site.Site, name string) (values.Pool, error) {
 		}
 	}
 	return v, nil
+}
+
+// keepValues says which workers stay up, and how they are renewed.
+func keepValues(v *values.Pool, pool site.Pool, field string) error {
+	damping, err := slurmconf.ParseTime(pool.Damping)
+	if err != nil {
+		return fmt.Errorf("%s.damping: %w", field, err)
+	}
+	busyAfter, err := slurmconf.ParseTime(pool.Renew.BusyAfter)
+	if err != nil {
+		return fmt.Errorf("%s.renew.busyAfter: %w", field, err)
+	}
+	if damping.IsUnlimited() || busyAfter.IsUnlimited() {
+		return fmt.Errorf("%s: damping and renew.busyAfter are times with an end; write for example 5m", field)
+	}
+	v.DampSeconds = int64(damping.Duration().Seconds())
+	v.Renew = values.Renew{Percent: pool.Renew.Percent, BusyAfterSeconds: int64(busyAfter.Duration().Seconds())}
+	v.Schedule = []values.KeepWindow{}
+	for _, window := range pool.Schedule {
+		v.Schedule = append(v.Schedule, values.KeepWindow(window))
+	}
+	if pool.Headroom != nil {
+		v.Headroom = values.Headroom(*pool.Headroom)
+	}
+	return nil
 }
 
 // Accounts is the accounting tree: accounts with parents before children, users and qualities of service by name.

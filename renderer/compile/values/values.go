@@ -128,6 +128,10 @@ type Pool struct {
 	Name             string            `json:"name"`
 	Min              int               `json:"min"`
 	Max              int               `json:"max"`
+	Schedule         []KeepWindow      `json:"schedule"`
+	Headroom         Headroom          `json:"headroom"`
+	DampSeconds      int64             `json:"dampSeconds"`
+	Renew            Renew             `json:"renew"`
 	Hosts            []string          `json:"hosts"`
 	Image            string            `json:"image"`
 	CPUs             int               `json:"cpus"`
@@ -142,6 +146,26 @@ type Pool struct {
 	Idle             int64             `json:"idle"`         // seconds
 	DrainSeconds     int64             `json:"drainSeconds"` // seconds
 	Sharing          Sharing           `json:"sharing"`
+}
+
+// KeepWindow is a time of the week in which workers stay up.
+type KeepWindow struct {
+	Days []string `json:"days"`
+	From string   `json:"from"`
+	To   string   `json:"to"`
+	Keep int      `json:"keep"`
+}
+
+// Headroom is what stays free; zeros: nothing.
+type Headroom struct {
+	Nodes  int `json:"nodes"`
+	Shares int `json:"shares"`
+}
+
+// Renew is how a new template reaches the workers.
+type Renew struct {
+	Percent          int   `json:"percent"`
+	BusyAfterSeconds int64 `json:"busyAfterSeconds"`
 }
 
 // Toleration is a Kubernetes toleration.
