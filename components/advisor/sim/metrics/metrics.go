@@ -13,7 +13,7 @@ const BoundSeconds = 10
 
 // BoundedSlowdown is max(1, (wait + run) / max(run, 10 s)), times in seconds.
 func BoundedSlowdown(wait, run float64) float64 {
-	return math.Max(1, (wait+run)/math.Max(run, BoundSeconds))
+	return max(1, (wait+run)/max(run, BoundSeconds))
 }
 
 // Job is the fate of one job as metrics see it. Times in microseconds.

@@ -82,14 +82,24 @@ func (r runningList) at(t int64) int {
 func (r *runningList) insert(p planned) {
 	s := append(*r, planned{})
 	n := len(s) - 1
-	i := (*r).at(p.end)
-	for i < n && s[i].end == p.end && s[i].seq > p.seq {
-		i++
+	i := 0
+	if n > shortList {
+		i = (*r).at(p.end)
+		for i < n && s[i].end == p.end && s[i].seq > p.seq {
+			i++
+		}
+		copy(s[i+1:], s[i:n])
+	} else {
+		for i = n; i > 0 && (s[i-1].end < p.end || s[i-1].end == p.end && s[i-1].seq < p.seq); i-- {
+			s[i] = s[i-1]
+		}
 	}
-	copy(s[i+1:], s[i:n])
 	s[i] = p
 	*r = s
 }
+
+// shortList is up to which length moving one by one from the end is faster than searching first.
+const shortList = 32
 
 // cut takes out the entry at a position.
 func (r *runningList) cut(i int) {

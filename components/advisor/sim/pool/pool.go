@@ -66,12 +66,12 @@ type Engine struct {
 	stats Stats
 }
 
+// live is a job in the system: 64 bytes, one line of a processor's cache.
 type live struct {
 	Job
 	start int64
 	seq   int64
-	key   float64 // in the queue's order
-	alt   float64 // in the candidates' order
+	_     int64
 }
 
 // pass is what is known between scheduling passes.
@@ -84,6 +84,10 @@ type pass struct {
 	headSeq int64
 	shadow  int64
 	extra   int32
+	// tried says that every waiting job has been tried against head, shadow and extra as they are, with seen processors free.
+	tried    bool
+	seen     int32
+	headWide int32
 }
 
 // Stats counts what the engine did.
@@ -166,6 +170,7 @@ func (e *Engine) Submit(j *Job) error {
 		e.enqueue(e.pass.fresh)
 		e.pass.fresh, e.pass.full = -1, true
 	}
+	e.pass.tried = false
 	e.enqueue(s)
 	return nil
 }
@@ -249,6 +254,7 @@ func (e *Engine) complete(s int32) {
 	l := &e.jobs[s]
 	e.running.remove(l.start+l.Limit, s)
 	e.plan.valid = false
+	e.pass.tried = false // it may have ended early, which moves the shadow
 	e.finish(s)
 }
 
@@ -297,27 +303,24 @@ func (e *Engine) enqueue(s int32) {
 		e.stats.MaxWaiting = max(e.stats.MaxWaiting, len(e.unsorted))
 		return
 	}
-	l.key = e.cfg.Discipline.Order.Key(e.request(l), e.now)
-	e.insert(s)
+	e.insert(s, e.cfg.Discipline.Order.Key(e.request(l), e.now))
 }
 
-// insert puts a job whose key is known into the sorted queues.
-func (e *Engine) insert(s int32) {
+// insert puts a job with its key into the sorted queues.
+func (e *Engine) insert(s int32, key float64) {
 	l := &e.jobs[s]
-	e.waiting.Insert(queue.Entry{Key: l.key, Seq: l.seq, Limit: l.Limit, Procs: l.Procs, Slot: s})
+	e.waiting.Insert(queue.Entry{Key: key, Seq: l.seq, Limit: l.Limit, Procs: l.Procs, Slot: s})
 	if e.candidates != e.waiting {
-		l.alt = e.cfg.Discipline.Candidates().Key(e.request(l), e.now)
-		e.candidates.Insert(queue.Entry{Key: l.alt, Seq: l.seq, Limit: l.Limit, Procs: l.Procs, Slot: s})
+		key = e.cfg.Discipline.Candidates().Key(e.request(l), e.now)
+		e.candidates.Insert(queue.Entry{Key: key, Seq: l.seq, Limit: l.Limit, Procs: l.Procs, Slot: s})
 	}
 	e.stats.MaxWaiting = max(e.stats.MaxWaiting, e.waiting.Len())
 }
 
-func (e *Engine) dequeue(s int32) {
+// remove takes a job out of a sorted queue of an order. The order is static, so that it gives the same key as before.
+func (e *Engine) remove(s int32, from *queue.Index, o policy.Order) {
 	l := &e.jobs[s]
-	e.waiting.Remove(l.key, l.seq)
-	if e.candidates != e.waiting {
-		e.candidates.Remove(l.alt, l.seq)
-	}
+	from.Remove(o.Key(e.request(l), e.now), l.seq)
 }
 
 // Run simulates a whole source.

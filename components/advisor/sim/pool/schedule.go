@@ -20,7 +20,7 @@ func (e *Engine) schedule() {
 	case p.fresh < 0 || !e.glance(p.fresh):
 		e.indexed()
 	}
-	p.due, p.full, p.fresh = false, false, -1
+	p.due, p.full, p.fresh, p.seen = false, false, -1, e.free
 }
 
 // glance handles the commonest pass: one job has arrived and nothing else has changed. All others were found not to start when
@@ -28,30 +28,33 @@ func (e *Engine) schedule() {
 // started or is in the queue. If it was not, the job is in the queue.
 func (e *Engine) glance(s int32) bool {
 	p, l := &e.pass, &e.jobs[s]
-	l.key = e.cfg.Discipline.Order.Key(e.request(l), e.now)
+	key := e.cfg.Discipline.Order.Key(e.request(l), e.now)
 	if e.waiting.Len() == 0 {
 		if l.Procs <= e.free {
 			e.start(s)
 			return true
 		}
-		e.insert(s)
+		e.insert(s, key)
 		return false
 	}
-	first := l.key < p.headKey || l.key == p.headKey && l.seq < p.headSeq
-	overrun := false
-	if n := len(e.running); n > 0 {
-		overrun = e.running[n-1].end < e.now // the shadow then moves with the clock
-	}
-	if first || overrun {
-		e.insert(s)
+	first := key < p.headKey || key == p.headKey && l.seq < p.headSeq
+	if first || e.overrun() {
+		p.tried = false
+		e.insert(s, key)
 		return false
 	}
 	if e.passes(l) {
 		e.start(s)
 		return true
 	}
-	e.insert(s)
+	e.insert(s, key)
 	return true
+}
+
+// overrun says that a job runs beyond its limit: the shadow then moves with the clock.
+func (e *Engine) overrun() bool {
+	n := len(e.running)
+	return n > 0 && e.running[n-1].end < e.now
 }
 
 // passes says whether a job may pass the blocked head, and takes it off the extra processors if that is why.
@@ -77,7 +80,15 @@ func (e *Engine) passes(l *live) bool {
 // indexed is a full pass over sorted queues.
 func (e *Engine) indexed() {
 	p := &e.pass
-	p.blocked = false
+	if p.tried && p.headWide > e.free && !e.overrun() {
+		// Only processors have become free, and the head is blocked as before: who was tried and is not wider than what was free
+		// then does not start now, because there is less time left.
+		if e.candidates.Any(p.seen, e.free) {
+			e.backfill(queue.Fit{Free: e.free, Extra: p.extra, Window: p.shadow - e.now})
+		}
+		return
+	}
+	p.blocked, p.tried = false, false
 	for {
 		head, ok := e.waiting.Min()
 		if !ok {
@@ -88,6 +99,7 @@ func (e *Engine) indexed() {
 			switch e.cfg.Discipline.Backfill {
 			case policy.EASY:
 				p.shadow, p.extra = e.shadow(head.Procs)
+				p.tried, p.headWide = true, head.Procs
 				e.backfill(queue.Fit{Free: e.free, Extra: p.extra, Window: p.shadow - e.now})
 			case policy.Greedy:
 				e.backfill(queue.Fit{Free: e.free, Extra: e.free, Window: math.MaxInt64})
@@ -95,10 +107,9 @@ func (e *Engine) indexed() {
 			return
 		}
 		s := head.Slot
-		if e.candidates == e.waiting {
-			e.waiting.PopMin()
-		} else {
-			e.dequeue(s)
+		e.waiting.PopMin()
+		if e.candidates != e.waiting {
+			e.remove(s, e.candidates, e.cfg.Discipline.Candidates())
 		}
 		e.start(s)
 	}
@@ -128,8 +139,7 @@ func (e *Engine) backfill(f queue.Fit) {
 // choose starts a candidate that a sweep has taken out of the candidates.
 func (e *Engine) choose(s int32) {
 	if e.candidates != e.waiting {
-		l := &e.jobs[s]
-		e.waiting.Remove(l.key, l.seq)
+		e.remove(s, e.waiting, e.cfg.Discipline.Order)
 	}
 	e.start(s)
 }

@@ -1,10 +1,11 @@
 // Package queue holds the structures that keep a scheduling pass cheap when many jobs wait: Index, the waiting queue in
-// some fixed order, searchable for the first job that may be backfilled, and Profile, the free processors over time.
+// some fixed order, which can be swept for the jobs that may be backfilled, and Profile, the free processors over time.
 package queue
 
 import (
 	"math"
 	"math/bits"
+	"slices"
 )
 
 // Entry is one waiting job in an Index, ordered by Key and then Seq. Seq is unique.
@@ -16,270 +17,303 @@ type Entry struct {
 	Slot  int32 // the owner's handle
 }
 
-func (e *Entry) before(key float64, seq int64) bool {
-	return e.Key < key || e.Key == key && e.Seq < seq
-}
-
-const (
-	leafCap  = 64
-	fanout   = 32
-	maxClass = 24 // widths up to 2^23 are told apart; wider ones share the last class
-)
-
-// class is the power of two at or above a width: 1→0, 2→1, 3..4→2 and so on.
-func class(procs int32) int {
-	return min(bits.Len32(uint32(procs-1)), maxClass-1)
-}
-
-// class is the class of a width in this index: the last one holds all widths from there on.
-func (x *Index) class(procs int32) int { return min(class(procs), x.classes-1) }
-
-// Index is a B+ tree of waiting jobs. Every node knows, for each class of widths, the shortest time limit below it, so that
-// First can skip subtrees in which nobody fits: insertion and removal cost O(log n), and so does a search, but for subtrees
-// whose only short job lies in the class of the bound itself and is too wide.
+// Index is a B+ tree of waiting jobs. An inner node knows, for each of its children and each class of widths, the shortest time
+// limit there, so that Sweep can skip subtrees in which nobody fits: insertion and removal cost O(log n), and so does finding the
+// next job that fits, but for subtrees whose only short job lies in the class of the bound itself and is too wide.
 //
-// The summaries are lower bounds: a removal leaves them alone, and a search that finds nothing in a node tightens them.
+// The summaries are lower bounds: a removal leaves them alone, and a search that finds nothing in a child tightens them.
+// A short queue is one larger leaf, without summaries.
 type Index struct {
-	root    *node
 	n       int
 	classes int
-	spare   []*node // leaves to use again
+	root    *inner // nil while all jobs are in one leaf,
+	only    *leaf  // which is this one
+	spare   *leaf // to use again as the only one
+	leaves  []*leaf
+	inners  []*inner // to use again, as leaves are
+	visits  int64
+	widths  [maxClasses]int32 // jobs of each class
+	present uint64            // classes that have any
 }
 
-type node struct {
-	n        int32
-	off      int32 // a leaf's entries are ents[off : off+n]
-	stale    uint8 // removals since the summary: 0 none, 1 some, 2 some, and a search has failed here
-	minProcs int32
-	shortest [maxClass]int64 // shortest[c]: the shortest limit among jobs of class c or lower
-	ents     []Entry         // a leaf has entries,
-	kids     []*node         // an inner node children,
-	low      []bound         // and a bound below which child i holds nothing (low[0] is not used)
-}
+const fanout = 32
 
-type bound struct {
-	key float64
-	seq int64
+// inner is a node of the tree with n children: leaves at the bottom, else inner nodes.
+type inner struct {
+	n      int
+	bottom bool
+	// low bounds what child i holds from below (child 0's is not used).
+	low    [fanout]uint64
+	lowSeq [fanout]int64
+	leaves [fanout]*leaf
+	kids   [fanout]*inner
+	summary
 }
 
 // NewIndex makes an index for a machine of so many processors; wider jobs are allowed and found more slowly.
 func NewIndex(procs int32) *Index {
-	x := &Index{classes: min(class(max(procs, 1))+2, maxClass)}
-	x.root = x.leaf()
+	x := &Index{classes: min(class(max(procs, 1))+2, maxClasses)}
+	x.only = newLeaf(onlyCap)
 	return x
-}
-
-func (x *Index) leaf() *node {
-	if k := len(x.spare); k > 0 {
-		l := x.spare[k-1]
-		x.spare = x.spare[:k-1]
-		l.reset()
-		return l
-	}
-	l := &node{ents: make([]Entry, leafCap)}
-	l.reset()
-	return l
-}
-
-func (nd *node) reset() {
-	nd.n, nd.off, nd.stale, nd.minProcs = 0, 0, 0, math.MaxInt32
-	for c := range nd.shortest {
-		nd.shortest[c] = math.MaxInt64
-	}
 }
 
 // Len is the number of jobs in the index.
 func (x *Index) Len() int { return x.n }
 
+// Any says whether there may be a job of more than some and up to so many processors: for certain if it says no, by class of
+// widths if it says yes.
+func (x *Index) Any(above, upTo int32) bool {
+	if above >= upTo {
+		return false
+	}
+	lo, hi := x.class(above+1), x.class(upTo)
+	return x.present>>lo&(2<<(hi-lo)-1) != 0
+}
+
+// left counts a job out and gives its class.
+func (x *Index) left(procs int32) int {
+	c := x.class(procs)
+	if x.widths[c]--; x.widths[c] == 0 {
+		x.present &^= 1 << c
+	}
+	return c
+}
+
+// Visits counts the nodes that insertions, removals and sweeps have looked into so far: what they cost, on any machine.
+func (x *Index) Visits() int64 { return x.visits }
+
+// ordered turns a float into a whole number of the same order.
+func ordered(key float64) uint64 {
+	b := math.Float64bits(key + 0) // the sum makes −0 a 0
+	return b ^ (uint64(int64(b)>>63) | 1<<63)
+}
+
+// unordered is the inverse of ordered.
+func unordered(k uint64) float64 {
+	return math.Float64frombits(k ^ (^uint64(int64(k)>>63) | 1<<63))
+}
+
+func (x *Index) newLeaf() *leaf {
+	if k := len(x.leaves); k > 0 {
+		l := x.leaves[k-1]
+		x.leaves = x.leaves[:k-1]
+		l.off, l.n, l.live = 0, 0, 0
+		return l
+	}
+	return newLeaf(leafCap)
+}
+
+func (x *Index) newInner(bottom bool) *inner {
+	var in *inner
+	if k := len(x.inners); k > 0 {
+		in = x.inners[k-1]
+		x.inners = x.inners[:k-1]
+	} else {
+		in = &inner{summary: summary{shortest: make([]uint32, x.classes*fanout)}}
+	}
+	in.n, in.bottom = 0, bottom
+	return in
+}
+
 // Min gives the first job in order.
-func (x *Index) Min() (*Entry, bool) {
+func (x *Index) Min() (Entry, bool) {
 	if x.n == 0 {
-		return nil, false
+		return Entry{}, false
 	}
-	nd := x.root
-	for nd.kids != nil {
-		nd = nd.kids[0]
+	l := x.only
+	if x.root != nil {
+		in := x.root
+		for !in.bottom {
+			in = in.kids[0]
+		}
+		l = in.leaves[0]
 	}
-	return &nd.ents[nd.off], true
+	return l.entry(int(l.off)), true
+}
+
+// child is the last child whose bound is not after (key, seq).
+func (in *inner) child(key uint64, seq int64) int {
+	n := in.n
+	i := n - 1
+	if in.low[i] >= key {
+		i = 0
+		for _, k := range in.low[1:n] {
+			_, less := bits.Sub64(k, key, 0) // without a branch, which would be mispredicted
+			i += int(less)
+		}
+	}
+	for i+1 < n && in.low[i+1] == key && in.lowSeq[i+1] <= seq {
+		i++
+	}
+	return i
 }
 
 // Insert adds a job. Its (Key, Seq) must not be in the index yet.
 func (x *Index) Insert(e Entry) {
 	x.n++
-	right, at := x.insert(x.root, &e)
-	if right == nil {
-		return
-	}
-	top := &node{kids: make([]*node, fanout), low: make([]bound, fanout)}
-	top.reset()
-	top.kids[0], top.kids[1], top.low[1], top.n = x.root, right, at, 2
-	x.summarise(top)
-	x.root = top
-}
-
-func (x *Index) widen(nd *node, e *Entry) {
-	nd.minProcs = min(nd.minProcs, e.Procs)
-	for c := x.class(e.Procs); c < x.classes; c++ {
-		if e.Limit >= nd.shortest[c] {
-			break // shortest is non-increasing in c: nothing further changes
+	c := x.class(e.Procs)
+	x.widths[c]++
+	x.present |= 1 << c
+	key := ordered(e.Key)
+	if x.root == nil {
+		x.visits++
+		if x.only.room() {
+			x.only.put(x.only.at(key, e.Seq), key, &e)
+			return
 		}
-		nd.shortest[c] = e.Limit
+		x.grow()
+	}
+	if x.root.n == fanout {
+		top := x.newInner(false)
+		top.n, top.kids[0] = 1, x.root
+		x.root = top
+		x.splitInner(top, 0)
+	}
+	short := squeeze(e.Limit)
+	for in := x.root; ; {
+		x.visits++
+		i := in.child(key, e.Seq)
+		if in.bottom {
+			l := in.leaves[i]
+			if !l.room() {
+				x.splitLeaf(in, i, l.at(key, e.Seq) == int(l.n))
+				i = in.child(key, e.Seq)
+				l = in.leaves[i]
+			}
+			x.visits++
+			in.widen(i, short, c, x.classes)
+			l.put(l.at(key, e.Seq), key, &e)
+			return
+		}
+		if in.kids[i].n == fanout {
+			x.splitInner(in, i)
+			i = in.child(key, e.Seq)
+		}
+		in.widen(i, short, c, x.classes)
+		in = in.kids[i]
 	}
 }
 
-func (x *Index) insert(nd *node, e *Entry) (*node, bound) {
-	x.widen(nd, e)
-	if nd.kids == nil {
-		return x.insertLeaf(nd, e)
+// grow puts the jobs of the only leaf into ordinary ones below a root, each half full.
+func (x *Index) grow() {
+	o := x.only
+	o.close()
+	in := x.newInner(true)
+	for o.n > 0 {
+		const half = leafCap / 2
+		l, i := x.newLeaf(), in.n
+		l.take(o, max(int(o.n)-half, 0))
+		in.leaves[i] = l
+		in.n++
 	}
-	i := nd.child(e.Key, e.Seq)
-	right, at := x.insert(nd.kids[i], e)
-	if right == nil {
-		return nil, bound{}
+	slices.Reverse(in.leaves[:in.n]) // they were taken from the end
+	for i := range in.n {
+		in.low[i], in.lowSeq[i] = in.leaves[i].key[0], in.leaves[i].seq[0]
+		x.summariseLeaf(in, i)
 	}
-	var split *node
-	var splitAt bound
-	if nd.n == fanout {
-		split = &node{kids: make([]*node, fanout), low: make([]bound, fanout)}
-		const half = fanout / 2
-		copy(split.kids, nd.kids[half:])
-		copy(split.low, nd.low[half:])
-		clear(nd.kids[half:])
-		splitAt = nd.low[half]
-		split.n, nd.n = fanout-half, half
-		if i >= half {
-			split.addKid(i-half+1, right, at)
+	x.spare, x.only, x.root = o, nil, in
+}
+
+// gather puts all jobs, which are few, back into one leaf.
+func (x *Index) gather() {
+	x.only, x.spare = x.spare, nil
+	x.only.off, x.only.n, x.only.live = 0, 0, 0
+	x.collect(x.root)
+	x.root = nil
+}
+
+// collect moves the jobs below a node to the end of the only leaf and keeps the nodes to use them again.
+func (x *Index) collect(in *inner) {
+	for i := range in.n {
+		if in.bottom {
+			x.only.append(in.leaves[i])
+			x.leaves = append(x.leaves, in.leaves[i])
 		} else {
-			nd.addKid(i+1, right, at)
-		}
-		x.summarise(split)
-		x.summarise(nd)
-		return split, splitAt
-	}
-	nd.addKid(i+1, right, at)
-	return nil, bound{}
-}
-
-func (nd *node) addKid(i int, kid *node, at bound) {
-	copy(nd.kids[i+1:nd.n+1], nd.kids[i:nd.n])
-	copy(nd.low[i+1:nd.n+1], nd.low[i:nd.n])
-	nd.kids[i], nd.low[i] = kid, at
-	nd.n++
-}
-
-// child is the last child whose bound is not after (key, seq).
-func (nd *node) child(key float64, seq int64) int {
-	lo, hi := 1, int(nd.n)
-	for lo < hi {
-		m := (lo + hi) / 2
-		if b := &nd.low[m]; b.key < key || b.key == key && b.seq <= seq {
-			lo = m + 1
-		} else {
-			hi = m
+			x.collect(in.kids[i])
 		}
 	}
-	return lo - 1
+	clear(in.leaves[:])
+	clear(in.kids[:])
+	x.inners = append(x.inners, in)
 }
 
-// live is what a leaf holds.
-func (nd *node) live() []Entry { return nd.ents[nd.off : nd.off+nd.n] }
-
-// at is the first entry of a leaf that is not before (key, seq), counted from its first.
-func (nd *node) at(key float64, seq int64) int {
-	es := nd.live()
-	lo, hi := 0, len(es)
-	for lo < hi {
-		m := int(uint(lo+hi) >> 1)
-		if es[m].before(key, seq) {
-			lo = m + 1
-		} else {
-			hi = m
-		}
-	}
-	return lo
+// open makes room for a child at i.
+func (x *Index) open(in *inner, i int) {
+	n := in.n
+	copy(in.low[i+1:n+1], in.low[i:n])
+	copy(in.lowSeq[i+1:n+1], in.lowSeq[i:n])
+	copy(in.leaves[i+1:n+1], in.leaves[i:n])
+	copy(in.kids[i+1:n+1], in.kids[i:n])
+	in.summary.open(i, n, x.classes)
+	in.n++
 }
 
-// put makes room at position i of a leaf that is not full, moving the shorter side, and writes the entry there.
-func (nd *node) put(i int, e *Entry) {
-	room := int(nd.off+nd.n) < len(nd.ents)
-	if nd.off > 0 && (!room || i < int(nd.n)/2) {
-		copy(nd.ents[nd.off-1:], nd.ents[nd.off:int(nd.off)+i])
-		nd.off--
+// drop takes child i out, which is empty.
+func (x *Index) drop(in *inner, i int) {
+	if in.bottom {
+		x.leaves = append(x.leaves, in.leaves[i])
 	} else {
-		es := nd.ents[nd.off : nd.off+nd.n+1]
-		copy(es[i+1:], es[i:])
+		x.inners = append(x.inners, in.kids[i])
 	}
-	nd.n++
-	nd.ents[int(nd.off)+i] = *e
+	n := in.n
+	copy(in.low[i:n-1], in.low[i+1:n])
+	copy(in.lowSeq[i:n-1], in.lowSeq[i+1:n])
+	copy(in.leaves[i:n-1], in.leaves[i+1:n])
+	copy(in.kids[i:n-1], in.kids[i+1:n])
+	in.summary.drop(i, n, x.classes)
+	in.n--
+	in.leaves[in.n], in.kids[in.n] = nil, nil
 }
 
-// cut takes the entry at position i out of a leaf, moving the shorter side.
-func (nd *node) cut(i int) {
-	es := nd.live()
-	if i < len(es)/2 {
-		copy(es[1:i+1], es[:i])
-		nd.off++
-	} else {
-		copy(es[i:], es[i+1:])
+// splitLeaf divides a full leaf in two. Before an append it stays whole and a new one begins: queues in order of arrival stay dense.
+// The node has room for another child.
+func (x *Index) splitLeaf(in *inner, i int, atEnd bool) {
+	l, r := in.leaves[i], x.newLeaf()
+	half := int(l.n) / 2
+	if atEnd {
+		half = int(l.n) - 1 // a leaf is never empty: the last one goes along
 	}
-	if nd.n--; nd.n == 0 {
-		nd.off = 0
-	}
+	r.take(l, half)
+	x.open(in, i+1)
+	in.leaves[i+1], in.kids[i+1] = r, nil
+	in.low[i+1], in.lowSeq[i+1] = r.key[0], r.seq[0]
+	x.summariseLeaf(in, i)
+	x.summariseLeaf(in, i+1)
 }
 
-func (x *Index) insertLeaf(nd *node, e *Entry) (*node, bound) {
-	i := nd.at(e.Key, e.Seq)
-	if nd.n < leafCap {
-		nd.put(i, e)
-		return nil, bound{}
-	}
-	// An append at the end leaves the full leaf as it is: queues in order of arrival stay dense.
-	half := leafCap / 2
-	if i == leafCap {
-		half = leafCap
-	}
-	right := x.leaf()
-	right.n = int32(copy(right.ents, nd.ents[half:]))
-	nd.n = int32(half)
-	if i >= half {
-		right.put(i-half, e)
-	} else {
-		nd.put(i, e)
-	}
-	x.summarise(nd)
-	x.summarise(right)
-	return right, bound{right.ents[0].Key, right.ents[0].Seq}
-}
-
-// summarise computes a node's summary from what is directly below it.
-func (x *Index) summarise(nd *node) {
-	n, off := nd.n, nd.off
-	nd.reset()
-	nd.n, nd.off = n, off
-	if nd.kids == nil {
-		es := nd.live()
-		for i := range es {
-			e := &es[i]
-			nd.minProcs = min(nd.minProcs, e.Procs)
-			c := x.class(e.Procs)
-			nd.shortest[c] = min(nd.shortest[c], e.Limit)
-		}
-		for c := 1; c < x.classes; c++ {
-			nd.shortest[c] = min(nd.shortest[c], nd.shortest[c-1])
-		}
-		return
-	}
-	for _, k := range nd.kids[:n] {
-		nd.minProcs = min(nd.minProcs, k.minProcs)
-		for c := 0; c < x.classes; c++ {
-			nd.shortest[c] = min(nd.shortest[c], k.shortest[c])
-		}
-	}
+// splitInner divides the full child i of a node that has room for another.
+func (x *Index) splitInner(in *inner, i int) {
+	const half = fanout / 2
+	l, r := in.kids[i], x.newInner(in.kids[i].bottom)
+	copy(r.low[:], l.low[half:])
+	copy(r.lowSeq[:], l.lowSeq[half:])
+	copy(r.leaves[:], l.leaves[half:])
+	copy(r.kids[:], l.kids[half:])
+	clear(l.leaves[half:])
+	clear(l.kids[half:])
+	r.summary.take(&l.summary, half, x.classes)
+	l.n, r.n = half, fanout-half
+	x.open(in, i+1)
+	in.kids[i+1], in.leaves[i+1] = r, nil
+	in.low[i+1], in.lowSeq[i+1] = r.low[0], r.lowSeq[0]
+	x.summariseInner(in, i)
+	x.summariseInner(in, i+1)
 }
 
 // Remove takes a job out and says whether it was there.
 func (x *Index) Remove(key float64, seq int64) bool {
-	if !x.remove(x.root, key, seq) {
+	k := ordered(key)
+	if x.root == nil {
+		x.visits++
+		procs := x.only.remove(k, seq)
+		if procs == gap {
+			return false
+		}
+		x.left(procs)
+		x.n--
+		return true
+	}
+	if !x.remove(x.root, k, seq) {
 		return false
 	}
 	x.n--
@@ -287,154 +321,115 @@ func (x *Index) Remove(key float64, seq int64) bool {
 	return true
 }
 
-func (x *Index) remove(nd *node, key float64, seq int64) bool {
-	if nd.kids == nil {
-		es, i := nd.live(), 0
-		if len(es) > 0 && es[0].Seq != seq {
-			i = nd.at(key, seq)
-		}
-		if i >= len(es) || es[i].Seq != seq || es[i].Key != key {
+func (x *Index) remove(in *inner, key uint64, seq int64) bool {
+	x.visits++
+	i := in.child(key, seq)
+	if in.bottom {
+		x.visits++
+		procs := in.leaves[i].remove(key, seq)
+		if procs == gap {
 			return false
 		}
-		nd.cut(i)
-		nd.stale = max(nd.stale, 1)
-		return true
-	}
-	i := nd.child(key, seq)
-	if !x.remove(nd.kids[i], key, seq) {
+		x.left(procs)
+	} else if !x.remove(in.kids[i], key, seq) {
 		return false
 	}
-	nd.stale = max(nd.stale, 1)
-	if nd.kids[i].n == 0 {
-		x.dropKid(nd, i)
-	} else if nd.kids[i].kids == nil && nd.kids[i].n < leafCap/4 {
-		x.join(nd, i)
-	}
+	in.stale[i] = true
+	x.thinned(in, i)
 	return true
 }
 
-func (x *Index) dropKid(nd *node, i int) {
-	if k := nd.kids[i]; k.kids == nil {
-		x.spare = append(x.spare, k)
+// thinned is called when something has been taken out of child i, which may be empty or small now. It says whether the children
+// from i on have moved down by one.
+func (x *Index) thinned(in *inner, i int) (moved bool) {
+	if !in.bottom {
+		if in.kids[i].n > 0 {
+			return false
+		}
+	} else if live := in.leaves[i].live; live >= leafCap/4 {
+		return false
+	} else if live > 0 {
+		return x.join(in, i)
 	}
-	copy(nd.kids[i:nd.n-1], nd.kids[i+1:nd.n])
-	copy(nd.low[i:nd.n-1], nd.low[i+1:nd.n])
-	nd.n--
-	nd.kids[nd.n] = nil
+	x.drop(in, i)
+	return true
 }
 
 // join empties leaf i+1 (or i into i−1) into its neighbour where both are nearly empty, so that leaves stay filled.
-func (x *Index) join(nd *node, i int) bool {
-	if i+1 >= int(nd.n) {
+func (x *Index) join(in *inner, i int) bool {
+	if i+1 >= in.n {
 		i--
 	}
 	if i < 0 {
 		return false
 	}
-	a, b := nd.kids[i], nd.kids[i+1]
-	if a.n+b.n > leafCap/2 {
+	a, b := in.leaves[i], in.leaves[i+1]
+	if a.live+b.live > leafCap/2 {
 		return false
 	}
-	copy(a.ents, a.live())
-	copy(a.ents[a.n:], b.live())
-	a.n, a.off = a.n+b.n, 0
-	x.summarise(a)
-	x.dropKid(nd, i+1)
+	a.append(b)
+	x.summariseLeaf(in, i)
+	x.drop(in, i+1)
 	return true
 }
 
-// Fit says which jobs a search is looking for: those of at most Free processors that end within Window or need at most
-// Extra processors.
-type Fit struct {
-	Free, Extra int32
-	Window      int64
-}
-
-// First finds the first job in order that fits.
-func (x *Index) First(f Fit) (Entry, bool) {
-	return x.After(math.Inf(-1), math.MinInt64, f)
-}
-
-// After finds the first job after (key, seq) in order that fits.
-func (x *Index) After(key float64, seq int64, f Fit) (Entry, bool) {
-	if f.Extra > f.Free {
-		f.Extra = f.Free
-	}
-	if f.Free <= 0 || x.n == 0 {
+// PopMin takes out the first job in order.
+func (x *Index) PopMin() (Entry, bool) {
+	if x.n == 0 {
 		return Entry{}, false
 	}
-	if e := x.search(x.root, key, seq, &f, x.class(f.Free)); e != nil {
-		return *e, true
+	x.n--
+	if x.root == nil {
+		x.visits++
+		e := x.only.pop()
+		x.left(e.Procs)
+		return e, true
 	}
-	return Entry{}, false
+	e := x.popMin(x.root)
+	x.left(e.Procs)
+	x.settle()
+	return e, true
 }
 
-func (nd *node) mayHold(f *Fit, c int) bool {
-	return nd.shortest[c] <= f.Window && nd.minProcs <= f.Free || nd.minProcs <= f.Extra
-}
-
-func (x *Index) search(nd *node, key float64, seq int64, f *Fit, c int) *Entry {
-	if !nd.mayHold(f, c) {
-		return nil
-	}
-	if nd.kids == nil {
-		es, i := nd.live(), 0
-		if len(es) > 0 && es[0].before(key, seq+1) {
-			i = nd.at(key, seq+1)
-		}
-		// One branch an entry, and a predictable one: the sign bit is set if the job is too wide, or both too long and too wide
-		// for the extra processors.
-		free, window, extra := int64(f.Free), f.Window, int64(f.Extra)
-		for k := i; k < len(es); k++ {
-			e := &es[k]
-			w := int64(e.Procs)
-			if (free-w)|((window-e.Limit)&(extra-w)) >= 0 {
-				return e
-			}
-		}
+func (x *Index) popMin(in *inner) (e Entry) {
+	x.visits++
+	if in.bottom {
+		x.visits++
+		e = in.leaves[0].pop()
 	} else {
-		i := 0
-		if nd.n > 1 && seq != math.MinInt64 {
-			i = nd.child(key, seq)
-		}
-		for ; i < int(nd.n); i++ {
-			if e := x.search(nd.kids[i], key, seq, f, c); e != nil {
-				return e
-			}
-		}
+		e = x.popMin(in.kids[0])
 	}
-	x.tighten(nd)
-	return nil
+	in.stale[0] = true
+	x.thinned(in, 0)
+	return e
 }
 
 // settle shrinks the tree after removals.
 func (x *Index) settle() {
-	for x.root.kids != nil && x.root.n == 1 {
-		x.root = x.root.kids[0]
+	if x.n <= onlyCap/4 {
+		x.gather()
+		return
 	}
-	if x.n == 0 {
-		if x.root.kids != nil {
-			x.root = x.leaf()
-		}
-		x.root.reset()
+	for x.root.n == 1 && !x.root.bottom {
+		top := x.root
+		x.root = top.kids[0]
+		clear(top.kids[:])
+		x.inners = append(x.inners, top)
 	}
 }
 
 // Each visits all jobs in order until visit returns false.
-func (x *Index) Each(visit func(*Entry) bool) { x.root.each(visit) }
-
-func (nd *node) each(visit func(*Entry) bool) bool {
-	if nd.kids == nil {
-		es := nd.live()
-		for i := range es {
-			if !visit(&es[i]) {
-				return false
-			}
-		}
-		return true
+func (x *Index) Each(visit func(Entry) bool) {
+	if x.root == nil {
+		x.only.each(visit)
+		return
 	}
-	for _, k := range nd.kids[:nd.n] {
-		if !k.each(visit) {
+	x.root.each(visit)
+}
+
+func (in *inner) each(visit func(Entry) bool) bool {
+	for i := range in.n {
+		if in.bottom && !in.leaves[i].each(visit) || !in.bottom && !in.kids[i].each(visit) {
 			return false
 		}
 	}

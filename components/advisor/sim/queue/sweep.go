@@ -1,115 +1,140 @@
 package queue
 
+// Fit says which jobs a sweep is looking for: those of at most Free processors that end within Window or need at most
+// Extra processors.
+type Fit struct {
+	Free, Extra int32
+	Window      int64
+}
+
+// search is a sweep under way. A job fits if it is not wider than free, and not both longer than window and wider than extra. The
+// leaf's loop writes that with one branch a job, and a predictable one: the sign bit of (free−w) | (window−limit)&(extra−w) is not
+// set.
+type search struct {
+	x                   *Index
+	free, window, extra int64
+	short               uint32 // the window, squeezed
+	take                func(slot int32)
+	// What tells a node whether the summary of a child is exact without the jobs taken out of it.
+	in    *inner
+	child int
+	last  int // the last class
+	dirty bool
+}
+
 // Sweep takes out, in order, every job that fits what those before it have left, and hands its slot to take: one backfill
 // pass. It updates f.
 func (x *Index) Sweep(f *Fit, take func(slot int32)) {
 	if f.Free <= 0 || x.n == 0 {
 		return
 	}
-	f.Extra = min(f.Extra, f.Free)
-	before := x.n
-	x.sweep(x.root, f, take)
-	if x.n != before {
-		x.settle()
+	s := search{x: x, free: int64(f.Free), window: f.Window, extra: int64(f.Extra), take: take}
+	if x.root == nil {
+		x.visits++
+		x.n -= x.only.sweep(&s)
+	} else {
+		s.short, s.last = squeeze(f.Window), x.classes-1
+		before := x.n
+		x.sweep(x.root, &s)
+		if x.n != before {
+			x.settle()
+		}
 	}
+	f.Free, f.Extra = int32(s.free), int32(s.extra)
 }
 
-func (x *Index) sweep(nd *node, f *Fit, take func(int32)) {
-	if nd.kids != nil {
-		x.sweepKids(nd, f, take)
-		return
-	}
-	// One branch an entry, and a predictable one: the sign bit is set if the job is too wide, or both too long and too wide for
-	// the extra processors.
-	hit := false
-	free, window, extra := int64(f.Free), f.Window, int64(f.Extra)
-	for k := 0; free > 0; {
-		es := nd.live()
-		for ; k < len(es); k++ {
-			w := int64(es[k].Procs)
-			if (free-w)|((window-es[k].Limit)&(extra-w)) >= 0 {
+// sweep takes out of a leaf what fits and counts it.
+func (l *leaf) sweep(s *search) (taken int) {
+	free, window, extra := s.free, s.window, s.extra
+	for k := int(l.off); free > 0; k++ {
+		asks := l.ask[:l.n]
+		for ; k+4 <= len(asks); k += 4 { // four at a time, while none of them fits
+			a := asks[k : k+4 : k+4]
+			w0, w1, w2, w3 := int64(a[0].procs), int64(a[1].procs), int64(a[2].procs), int64(a[3].procs)
+			if ((free-w0)|((window-a[0].limit)&(extra-w0)))&((free-w1)|((window-a[1].limit)&(extra-w1)))&
+				((free-w2)|((window-a[2].limit)&(extra-w2)))&((free-w3)|((window-a[3].limit)&(extra-w3))) >= 0 {
 				break
 			}
 		}
-		if k >= len(es) {
+		for ; k < len(asks); k++ {
+			a := &asks[k]
+			w := int64(a.procs)
+			if (free-w)|((window-a.limit)&(extra-w)) >= 0 {
+				break
+			}
+		}
+		if k >= len(asks) {
 			break
 		}
-		e := es[k]
-		nd.cut(k)
-		x.n--
-		hit = true
-		free -= int64(e.Procs)
-		if e.Limit > window {
-			extra -= int64(e.Procs)
+		a := asks[k]
+		l.cut(k)
+		taken++
+		free -= int64(a.procs)
+		if a.limit > window {
+			extra -= int64(a.procs)
 		}
-		extra = min(extra, free)
-		take(e.Slot)
+		c := s.x.left(a.procs)
+		if s.in != nil && !s.dirty {
+			s.dirty = s.in.bounds(s.child, squeeze(a.limit), c)
+		}
+		s.take(a.slot)
 	}
-	f.Free, f.Extra = int32(free), int32(extra)
-	if hit {
-		nd.stale = max(nd.stale, 1)
-		return
+	s.free, s.extra = free, extra
+	if taken > 0 && l.n-l.off > l.live+l.live/4+4 {
+		l.close() // the next sweep has less to look at
 	}
-	x.tighten(nd)
+	return taken
 }
 
-func (x *Index) sweepKids(nd *node, f *Fit, take func(int32)) {
-	before := x.n
-	for i := 0; i < int(nd.n) && f.Free > 0; i++ {
-		k := nd.kids[i]
-		if !k.mayHold(f, x.class(f.Free)) {
+// next is the first child from i on that may hold a job that fits: one of the class of free or lower that is short enough, or one
+// of the class of extra or lower.
+func (in *inner) next(i int, s *search) int {
+	if s.free <= 0 {
+		return in.n
+	}
+	short := in.shortest[min(class(int32(s.free)), s.last)*fanout:][:in.n]
+	window := s.short
+	if s.extra > 0 {
+		narrow := in.shortest[min(class(int32(min(s.extra, s.free))), s.last)*fanout:][:in.n]
+		for ; i < len(short); i++ {
+			if short[i] <= window || narrow[i] != nobody {
+				return i
+			}
+		}
+		return i
+	}
+	for ; i < len(short); i++ {
+		if short[i] <= window {
+			return i
+		}
+	}
+	return i
+}
+
+func (x *Index) sweep(in *inner, s *search) {
+	x.visits++
+	for i := in.next(0, s); i < in.n; i = in.next(i, s) {
+		before := x.n
+		if in.bottom {
+			x.visits++
+			s.in, s.child, s.dirty = in, i, false
+			x.n -= in.leaves[i].sweep(s)
+		} else {
+			x.sweep(in.kids[i], s)
+		}
+		if x.n == before {
+			x.tighten(in, i)
+			i++
 			continue
 		}
-		had := x.n
-		x.sweep(k, f, take)
-		if x.n == had {
-			continue
+		if !in.bottom {
+			in.stale[i] = true
+		} else if s.dirty {
+			x.summariseLeaf(in, i) // now, while the leaf is at hand
 		}
-		if k.n == 0 {
-			x.dropKid(nd, i)
-			i--
-		} else if k.kids == nil && k.n < leafCap/4 && x.join(nd, i) {
-			i-- // what was joined has been looked at or lies ahead: look again
+		if !x.thinned(in, i) {
+			i++
 		}
+		// What moved down to i, or was joined, has not been looked at or is looked at again, which does no harm.
 	}
-	if x.n != before {
-		nd.stale = max(nd.stale, 1)
-		return
-	}
-	x.tighten(nd)
-}
-
-// tighten is called where a search has failed: the second time since a removal it computes the summary anew.
-func (x *Index) tighten(nd *node) {
-	switch {
-	case nd.stale == 1:
-		nd.stale = 2
-	case nd.stale == 2 && nd.n > 8:
-		x.summarise(nd)
-	}
-}
-
-// PopMin takes out the first job in order.
-func (x *Index) PopMin() (Entry, bool) {
-	if x.n == 0 {
-		return Entry{}, false
-	}
-	e := x.popMin(x.root)
-	x.n--
-	x.settle()
-	return e, true
-}
-
-func (x *Index) popMin(nd *node) Entry {
-	nd.stale = max(nd.stale, 1)
-	if nd.kids == nil {
-		e := nd.ents[nd.off]
-		nd.cut(0)
-		return e
-	}
-	e := x.popMin(nd.kids[0])
-	if nd.kids[0].n == 0 {
-		x.dropKid(nd, 0)
-	}
-	return e
 }
