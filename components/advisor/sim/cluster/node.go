@@ -186,6 +186,12 @@ func (n *Node) CopyFrom(o *Node) {
 	if n.origin == o.Version && n.own == n.Version {
 		return
 	}
+	n.Assign(o)
+	n.origin, n.own = o.Version, n.Version
+}
+
+// Assign is CopyFrom for nodes that are made equal to several others in turn.
+func (n *Node) Assign(o *Node) {
 	n.CPULeft, n.MemLeft, n.Up, n.Drained = o.CPULeft, o.MemLeft, o.Up, o.Drained
 	copy(n.CardLeft, o.CardLeft)
 	copy(n.CardMemLeft, o.CardMemLeft)
@@ -194,7 +200,16 @@ func (n *Node) CopyFrom(o *Node) {
 		n.holders[k] = v
 	}
 	n.Version++
-	n.origin, n.own = o.Version, n.Version
+}
+
+// Lower cuts what is left down to what is left of another node of the same shape: afterwards, what fits on both fits.
+func (n *Node) Lower(o *Node) {
+	n.CPULeft, n.MemLeft = min(n.CPULeft, o.CPULeft), min(n.MemLeft, o.MemLeft)
+	n.Up, n.Drained = n.Up && o.Up, n.Drained || o.Drained
+	for i := range n.CardLeft {
+		n.CardLeft[i], n.CardMemLeft[i] = min(n.CardLeft[i], o.CardLeft[i]), min(n.CardMemLeft[i], o.CardMemLeft[i])
+	}
+	n.Version++
 }
 
 // Clear empties the node.

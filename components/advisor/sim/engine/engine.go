@@ -58,83 +58,6 @@ func HeliosRestart(j *Job) workload.Time {
 	return 60 * workload.Second
 }
 
-// Stretch is a time during which a job held cards of a node.
-type Stretch struct {
-	Job        int64
-	Node       string
-	Cards      []int
-	Start, End workload.Time
-}
-
-// Outcome says how a job ended.
-type Outcome uint8
-
-// Outcomes.
-const (
-	Completed  Outcome = iota
-	TimedOut           // killed at its limit
-	Cancelled          // by its user, or because a job it waits for did not complete
-	Impossible         // no node could ever serve it
-	Starved            // still waiting when nothing more could happen
-)
-
-// String names the outcome.
-func (o Outcome) String() string {
-	return [...]string{"completed", "timeout", "cancelled", "impossible", "starved"}[o]
-}
-
-// Result is the fate of one job.
-type Result struct {
-	Request *workload.Request // valid during the call
-	Outcome Outcome
-	Start   workload.Time // first start; only if it started
-	End     workload.Time
-	// Service is the time the job held its resources.
-	Service  workload.Time
-	Preempts int
-	Requeues int
-	Node     string // of the last start, the first of several
-}
-
-// Job is a live job as schedulers see it.
-type Job struct {
-	workload.Request
-	// Executed is the time the job has been running so far, as of the last event.
-	Executed workload.Time
-	// Running says that it holds resources.
-	Running  bool
-	Preempts int
-	// Seq is the order of arrival.
-	Seq int64
-	// Key is for schedulers to keep a value with the job.
-	Key float64
-
-	truth     workload.Time // true run time alone at speed 1
-	left      int64         // work left, µs at speed 1
-	rate      int64         // parts per million of speed 1
-	since     workload.Time // Executed and left are as of
-	ready     workload.Time // makes progress from (nodes up, restart paid)
-	began     workload.Time // of this stretch
-	first     workload.Time // first start, −1 before
-	service   workload.Time
-	requeues  int
-	version   uint32 // of the completion event in force
-	pieces    []piece
-	cancelAt  workload.Time
-	waitsFor  int
-	dead      bool
-	index     int // in the list of running jobs
-	shape     int32
-	stretched bool // spread over more nodes than needed
-}
-
-// piece is what a job holds of one node.
-type piece struct {
-	node   int
-	demand cluster.Demand
-	cards  []int
-}
-
 // Engine simulates one cluster. Submit jobs in order, then Drain.
 type Engine struct {
 	cfg     Config
@@ -166,6 +89,7 @@ type Engine struct {
 	broken  map[int64]struct{}    // ids of jobs that ended without completing
 	spare   []*Job
 	live    int
+	busy    int // cards of which anybody holds a share
 	view    View
 	shapes  map[shape]int32
 	never   map[int32]bool
@@ -210,7 +134,8 @@ type Stats struct {
 	NodeFailures, NodeStarts        int64
 	Cost                            float64 // price of the time nodes were up
 	UpHours                         float64
-	CardArea                        float64 // card-seconds held by jobs
+	CardArea                        float64 // card-seconds held by jobs: a share of a card counts as its share of the SMs
+	BusyArea                        float64 // card-seconds during which anybody held any share of a card
 	First, Last                     workload.Time
 	MaxWaiting                      int
 	SystemArea, WaitingArea, Length float64
@@ -262,6 +187,12 @@ func New(cfg Config, sink func(*Result)) (*Engine, error) {
 // Stats gives the counts so far.
 func (e *Engine) Stats() *Stats { return &e.stats }
 
+// Has says that a job of this id is in the system.
+func (e *Engine) Has(id int64) bool {
+	_, live := e.ids[id]
+	return live
+}
+
 // Now is the time of the simulation.
 func (e *Engine) Now() workload.Time { return e.now }
 
@@ -272,6 +203,9 @@ func (e *Engine) Submit(w *workload.Job) error {
 	}
 	if w.Limit <= 0 {
 		return fmt.Errorf("job %d: the limit is %d µs; it must be at least 1", w.ID, w.Limit)
+	}
+	if e.Has(w.ID) {
+		return fmt.Errorf("job id %d is submitted again while a job of that id is in the system; ids must differ", w.ID)
 	}
 	if !e.began {
 		e.begin(w.Submit)
@@ -422,6 +356,7 @@ func (e *Engine) tick(t workload.Time) {
 	dt := workload.InSeconds(t - e.now)
 	e.stats.SystemArea += float64(dt * float64(e.live))
 	e.stats.WaitingArea += float64(dt * float64(e.live-len(e.running)))
+	e.stats.BusyArea += float64(dt * float64(e.busy))
 	e.now = t
 }
 

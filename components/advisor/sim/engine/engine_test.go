@@ -59,7 +59,7 @@ func simulate(t testing.TB, cfg Config, jobs []workload.Job) (map[int64]fate, *S
 
 // On one node of identical processors the engine gives what the pool engine gives, start for start.
 func TestAgreesWithPool(t *testing.T) {
-	for _, name := range []string{"fcfs", "sjf", "saf", "wfp3", "fcfs+easy", "fcfs+easy-sjf", "saf+easy", "unicep+easy", "fcfs+greedy"} {
+	for _, name := range []string{"fcfs", "sjf", "saf", "wfp3", "fcfs+easy", "fcfs+easy-sjf", "saf+easy", "unicep+easy", "fcfs+greedy", "fcfs+conservative", "saf+conservative"} {
 		t.Run(name, func(t *testing.T) {
 			src, err := generate.Lublin{Procs: 64, Jobs: 400, Load: 1.1, Seed: 7, Estimate: 3}.Source()
 			if err != nil {
@@ -145,7 +145,7 @@ func schedulers() map[string]func() Scheduler {
 		"gittins":     func() Scheduler { return GittinsScheduler(g, 500) },
 		"multifactor": func() Scheduler { s, _ := Ordered(DefaultMultifactor(), policy.EASY, nil); return s },
 	}
-	for _, n := range []string{"fcfs", "sjf+easy", "saf+greedy", "wfp3+easy", "fcfs+easy-sjf"} {
+	for _, n := range []string{"fcfs", "sjf+easy", "saf+greedy", "wfp3+easy", "fcfs+easy-sjf", "sjf+conservative"} {
 		m[n] = func() Scheduler { d, _ := policy.ParseDiscipline(n); s, _ := FromDiscipline(d); return s }
 	}
 	return m
@@ -155,7 +155,7 @@ func schedulers() map[string]func() Scheduler {
 // submission, and the work of a completed job was done.
 func TestInvariants(t *testing.T) {
 	all := schedulers()
-	names := []string{"srtf", "srsf", "tiresias", "gittins", "multifactor", "fcfs", "sjf+easy", "saf+greedy", "wfp3+easy", "fcfs+easy-sjf"}
+	names := []string{"srtf", "srsf", "tiresias", "gittins", "multifactor", "fcfs", "sjf+easy", "saf+greedy", "wfp3+easy", "fcfs+easy-sjf", "sjf+conservative"}
 	placements := []string{"first-fit", "random", "dot-product", "gpu-clustering", "gpu-packing", "best-fit"}
 	rapid.Check(t, func(t *rapid.T) {
 		spec := drawSpec(t)

@@ -224,7 +224,9 @@ func (e *Engine) start(j *Job) {
 			j.ready = max(j.ready, h.upAt)
 		}
 		for _, c := range p.cards {
-			e.tenants[p.node][c] = append(e.tenants[p.node][c], j)
+			if e.tenants[p.node][c] = append(e.tenants[p.node][c], j); len(e.tenants[p.node][c]) == 1 {
+				e.busy++
+			}
 		}
 	}
 	e.rerate(j, true)
@@ -246,7 +248,9 @@ func (e *Engine) stop(j *Job) {
 		for _, c := range p.cards {
 			ts := e.tenants[p.node][c]
 			k := slices.Index(ts, j)
-			e.tenants[p.node][c] = slices.Delete(ts, k, k+1)
+			if e.tenants[p.node][c] = slices.Delete(ts, k, k+1); len(ts) == 1 {
+				e.busy--
+			}
 		}
 		if e.cfg.Trace != nil {
 			e.cfg.Trace(Stretch{Job: j.ID, Node: e.nodes[p.node].Name, Cards: slices.Clone(p.cards), Start: j.began, End: e.now})

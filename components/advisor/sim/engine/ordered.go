@@ -34,11 +34,14 @@ type ordered struct {
 	failed   map[int32]bool
 }
 
-// Ordered makes a scheduler of an order and a kind of backfill; second is the order of backfill candidates, nil for the same.
-// Conservative backfill needs one profile of identical processors; package pool has it.
+// Ordered makes a scheduler of an order and a kind of backfill; second is the order of backfill candidates, nil for the same (it
+// has no meaning under conservative backfill, where everybody has a reservation).
 func Ordered(rank Ranker, b policy.Backfill, second Ranker) (Scheduler, error) {
 	if b == policy.Conservative {
-		return nil, fmt.Errorf("conservative backfill is exact only on identical processors; simulate with a pool (--procs), or use easy")
+		if second != nil {
+			return nil, fmt.Errorf("conservative backfill gives every job a reservation, in one order; leave out the second order")
+		}
+		return &conservative{rank: rank}, nil
 	}
 	return &ordered{rank: rank, backfill: b, second: second, failed: map[int32]bool{}}, nil
 }

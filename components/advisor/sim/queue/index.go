@@ -28,7 +28,7 @@ type Index struct {
 	classes int
 	root    *inner // nil while all jobs are in one leaf,
 	only    *leaf  // which is this one
-	spare   *leaf // to use again as the only one
+	spare   *leaf  // to use again as the only one
 	leaves  []*leaf
 	inners  []*inner // to use again, as leaves are
 	visits  int64
