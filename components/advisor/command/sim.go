@@ -19,7 +19,7 @@ func newSim() *cobra.Command {
 		Long: `sim is a trace-driven, event-driven simulator of a cluster under Slurm-like scheduling. Equal seeds give equal output on
 any machine.`,
 	}
-	c.AddCommand(newSimRun(), newSimCompat(), newSimGenerate(), newSimExport(), newSimAnchors(), newSimBench(), newSimFormats())
+	c.AddCommand(newSimRun(), newSimCompat(), newSimGenerate(), newSimExport(), newSimAnchors(), newSimBench(), newSimSprio(), newSimFormats())
 	return c
 }
 

@@ -47,6 +47,11 @@ func (r *report) finish(errs io.Writer) error {
 	if r.repairs != "" {
 		fmt.Fprintf(errs, "repairs of the trace:\n%s", r.repairs)
 	}
+	for _, o := range r.runs {
+		if o.Renamed > 0 {
+			fmt.Fprintf(errs, "%s: %d× job id of another job in the system, given a new id below zero\n", o.Policy, o.Renamed)
+		}
+	}
 	if err := r.table(); err != nil {
 		return err
 	}
@@ -73,11 +78,15 @@ func (r *report) finish(errs io.Writer) error {
 
 func (r *report) table() error {
 	w := tabwriter.NewWriter(r.out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "policy\tjobs\tfailed\tJCT mean\tP50\tP95\tP99\twait mean\tP50\tP95\tP99\tBSLD\tmakespan\tutil\tSLA missed\tCVaR95\tfairness\tpreempted\t")
+	fmt.Fprintln(w, "policy\tjobs\tfailed\tJCT mean\tP50\tP95\tP99\twait mean\tP50\tP95\tP99\tBSLD\tmakespan\tutil\theld\tSLA missed\tCVaR95\tfairness\tpreempted\t")
 	for _, o := range r.runs {
 		s := &o.Summary
-		fmt.Fprintf(w, "%s\t%d\t%d\t%.1f\t%.1f\t%.1f\t%.1f\t%.1f\t%.1f\t%.1f\t%.1f\t%.2f\t%.0f\t%.3f\t%d/%d\t%.1f\t%.3f\t%d\t\n", o.Policy, s.Jobs, s.Failed,
-			s.MeanJCT, s.P50JCT, s.P95JCT, s.P99JCT, s.MeanWait, s.P50Wait, s.P95Wait, s.P99Wait, s.MeanBSLD, s.Makespan, s.Utilisation,
+		held := "-" // no cards
+		if o.CardsHeld > 0 {
+			held = fmt.Sprintf("%.3f", o.CardsHeld)
+		}
+		fmt.Fprintf(w, "%s\t%d\t%d\t%.1f\t%.1f\t%.1f\t%.1f\t%.1f\t%.1f\t%.1f\t%.1f\t%.2f\t%.0f\t%.3f\t%s\t%d/%d\t%.1f\t%.3f\t%d\t\n", o.Policy, s.Jobs, s.Failed,
+			s.MeanJCT, s.P50JCT, s.P95JCT, s.P99JCT, s.MeanWait, s.P50Wait, s.P95Wait, s.P99Wait, s.MeanBSLD, s.Makespan, s.Utilisation, held,
 			s.Violations, s.Deadlines, s.CVaR95, s.Fairness, s.Preempts)
 	}
 	if err := w.Flush(); err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/berth-hpc/berth/components/advisor/sim/cluster"
+	"github.com/berth-hpc/berth/components/advisor/sim/engine"
 	"github.com/berth-hpc/berth/components/advisor/sim/experiment"
-	"github.com/berth-hpc/berth/components/advisor/sim/fairshare"
 	"github.com/berth-hpc/berth/components/advisor/sim/sitecluster"
 	"github.com/berth-hpc/berth/components/advisor/sim/workload"
 )
@@ -32,8 +32,8 @@ func newSimRun() *cobra.Command {
 		Use:   "run --trace FILE [--policy P,P…] [--cluster FILE | --procs N]",
 		Short: "Simulate a trace under one or more policies and print a table",
 		Long: `run simulates a trace and prints one line a policy: mean, median, 95th and 99th percentile of completion time and wait
-(seconds; quantiles are Hyndman and Fan's type 7), bounded slowdown (threshold 10 s), makespan, utilisation, missed deadlines,
-CVaR95 of completion time, and Jain's fairness index of users' mean bounded slowdowns.
+(seconds; quantiles are Hyndman and Fan's type 7), bounded slowdown (threshold 10 s), makespan, utilisation (util: a share of a card
+counts as its share of the SMs; held: the part of the cards' time during which anybody held some of the card), missed deadlines, CVaR95 of completion time, and Jain's fairness index of users' mean bounded slowdowns.
 
 A policy is an order with or without backfill: fcfs, sjf, saf, f1, wfp3, unicep, ljf; fcfs+easy, fcfs+conservative, saf+greedy;
 fcfs+easy-sjf tries backfill candidates in another order. On a cluster also srtf, srsf, tiresias, gittins, multifactor[+easy] and
@@ -70,7 +70,7 @@ func (f *runFlags) run(c *cobra.Command) error {
 	if (f.results != "" || f.gantt != "") && len(policies) != 1 {
 		return fmt.Errorf("--results and --gantt are of one run; give one policy, not %d", len(policies))
 	}
-	spec, tree, err := f.machine()
+	spec, multifactor, err := f.machine()
 	if err != nil {
 		return err
 	}
@@ -81,7 +81,7 @@ func (f *runFlags) run(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	setup := experiment.Setup{Procs: int32(f.procs), Spec: spec, Placement: f.placement, Seed: f.seed, Limits: f.limits, NoInterference: f.noInterference, Tree: tree}
+	setup := experiment.Setup{Procs: int32(f.procs), Spec: spec, Placement: f.placement, Seed: f.seed, Limits: f.limits, NoInterference: f.noInterference, Multifactor: multifactor}
 	if f.gittins != "" {
 		if setup.Gittins, err = readNumbers(f.gittins); err != nil {
 			return err
@@ -156,7 +156,7 @@ func machineSize(f *runFlags) (int32, error) {
 }
 
 // machine reads the cluster, if one is given.
-func (f *runFlags) machine() (*cluster.Spec, func() *fairshare.Tree, error) {
+func (f *runFlags) machine() (*cluster.Spec, func() (*engine.Multifactor, error), error) {
 	if f.cluster == "" {
 		if len(f.add) > 0 {
 			return nil, nil, fmt.Errorf("--add enlarges pools of a cluster; give --cluster")
@@ -170,13 +170,13 @@ func (f *runFlags) machine() (*cluster.Spec, func() *fairshare.Tree, error) {
 		return nil, nil, fmt.Errorf("--procs and --cluster exclude each other")
 	}
 	var spec *cluster.Spec
-	var tree func() *fairshare.Tree
+	var multifactor func() (*engine.Multifactor, error)
 	if strings.HasSuffix(f.cluster, ".cue") {
 		s, site, err := sitecluster.Load(f.cluster)
 		if err != nil {
 			return nil, nil, err
 		}
-		spec, tree = s, func() *fairshare.Tree { return sitecluster.Tree(site) }
+		spec, multifactor = s, func() (*engine.Multifactor, error) { return sitecluster.Multifactor(site) }
 	} else {
 		s, err := cluster.LoadSpec(f.cluster)
 		if err != nil {
@@ -189,7 +189,7 @@ func (f *runFlags) machine() (*cluster.Spec, func() *fairshare.Tree, error) {
 			return nil, nil, fmt.Errorf("--add: %w", err)
 		}
 	}
-	return spec, tree, nil
+	return spec, multifactor, nil
 }
 
 func (f *runFlags) estimateKind() (experiment.Estimates, error) {

@@ -187,6 +187,13 @@ func New(cfg Config, sink func(*Result)) (*Engine, error) {
 // Stats gives the counts so far.
 func (e *Engine) Stats() *Stats { return &e.stats }
 
+// Advance runs up to a time, before which nothing more is submitted.
+func (e *Engine) Advance(t workload.Time) {
+	if e.began && t > e.now {
+		e.advance(t)
+	}
+}
+
 // Has says that a job of this id is in the system.
 func (e *Engine) Has(id int64) bool {
 	_, live := e.ids[id]
@@ -204,9 +211,6 @@ func (e *Engine) Submit(w *workload.Job) error {
 	if w.Limit <= 0 {
 		return fmt.Errorf("job %d: the limit is %d µs; it must be at least 1", w.ID, w.Limit)
 	}
-	if e.Has(w.ID) {
-		return fmt.Errorf("job id %d is submitted again while a job of that id is in the system; ids must differ", w.ID)
-	}
 	if !e.began {
 		e.begin(w.Submit)
 	}
@@ -214,6 +218,9 @@ func (e *Engine) Submit(w *workload.Job) error {
 		return fmt.Errorf("job %d is submitted at %d µs, before the job ahead of it (%d µs); sort the trace by submission", w.ID, w.Submit, e.now)
 	}
 	e.advance(w.Submit)
+	if e.Has(w.ID) {
+		return fmt.Errorf("job id %d is submitted again while a job of that id is in the system; ids must differ", w.ID)
+	}
 	e.stats.Jobs++
 	e.stats.Events++
 	j := e.take()

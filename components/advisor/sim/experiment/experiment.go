@@ -9,7 +9,6 @@ import (
 
 	"github.com/berth-hpc/berth/components/advisor/sim/cluster"
 	"github.com/berth-hpc/berth/components/advisor/sim/engine"
-	"github.com/berth-hpc/berth/components/advisor/sim/fairshare"
 	"github.com/berth-hpc/berth/components/advisor/sim/metrics"
 	"github.com/berth-hpc/berth/components/advisor/sim/placement"
 	"github.com/berth-hpc/berth/components/advisor/sim/policy"
@@ -33,8 +32,9 @@ type Setup struct {
 	NoInterference bool
 	// Gittins is the sample of job sizes, in card-seconds, the gittins policy knows.
 	Gittins []float64
-	// Tree holds the shares for multifactor; nil gives everybody one share.
-	Tree func() *fairshare.Tree
+	// Multifactor makes the priorities that multifactor ranks by, anew for each run; nil has the chart's weights and gives everybody
+	// one share.
+	Multifactor func() (*engine.Multifactor, error)
 	// Job is told of every job that ended.
 	Job func(*JobResult)
 	// Stretch is told of every stretch of time on cards.
@@ -60,6 +60,11 @@ type Outcome struct {
 	Policy  string
 	Summary metrics.Summary
 	Jobs    *metrics.Collector
+	// Renamed counts jobs whose id another job in the system had, and which got a new one, below zero.
+	Renamed int
+	// CardsHeld is the part of the cards' time during which anybody held a share of the card, on clusters; Summary's utilisation
+	// counts a share as its share of the SMs.
+	CardsHeld float64
 	// Engine is set for clusters, Pool for pools.
 	Engine *engine.Stats
 	Pool   *pool.Stats
@@ -103,21 +108,22 @@ func runPool(s Setup, src workload.Source) (*Outcome, error) {
 	if err != nil {
 		return nil, err
 	}
-	tooLarge := 0
+	renamed := 0
 	for j, err := range src {
 		if err != nil {
 			return nil, err
 		}
 		if j.Procs > s.Procs {
-			tooLarge++
 			c.Add(&metrics.Job{ID: j.ID, Submit: j.Submit, Start: j.Submit, End: j.Submit, User: j.User, Deadline: j.Deadline, Failed: true})
 			if s.Job != nil {
 				s.Job(&JobResult{ID: j.ID, User: j.User, Width: float64(j.Procs), Submit: j.Submit, Start: -1, End: j.Submit, Limit: j.Limit, Outcome: engine.Impossible.String()})
 			}
 			continue
 		}
+		e.Advance(j.Submit)
 		if _, twice := live[j.ID]; twice {
-			return nil, fmt.Errorf("job id %d occurs twice among the jobs in the system; ids must differ", j.ID)
+			renamed++
+			j.ID = -int64(renamed)
 		}
 		q := j.Request
 		live[j.ID] = &q
@@ -127,7 +133,7 @@ func runPool(s Setup, src workload.Source) (*Outcome, error) {
 		}
 	}
 	e.Drain()
-	return &Outcome{Policy: s.Policy, Summary: c.Summary(float64(s.Procs)), Jobs: c, Pool: e.Stats()}, nil
+	return &Outcome{Policy: s.Policy, Summary: c.Summary(float64(s.Procs)), Jobs: c, Pool: e.Stats(), Renamed: renamed}, nil
 }
 
 func runCluster(s Setup, src workload.Source) (*Outcome, error) {
@@ -138,7 +144,7 @@ func runCluster(s Setup, src workload.Source) (*Outcome, error) {
 	c := &metrics.Collector{}
 	cfg := engine.Config{Spec: s.Spec, Scheduler: sched, Placement: s.Placement, Typical: s.Typical, Seed: s.Seed, EnforceLimits: s.Limits,
 		NoInterference: s.NoInterference, Trace: s.Stretch}
-	st, err := engine.Run(cfg, src, func(r *engine.Result) {
+	e, err := engine.New(cfg, func(r *engine.Result) {
 		q := r.Request
 		failed := r.Outcome != engine.Completed && r.Outcome != engine.TimedOut
 		c.Add(&metrics.Job{ID: q.ID, Submit: q.Submit, Start: r.Start, End: r.End, Service: r.Service, Width: policy.Width(q), User: q.User,
@@ -151,8 +157,27 @@ func runCluster(s Setup, src workload.Source) (*Outcome, error) {
 	if err != nil {
 		return nil, err
 	}
-	cards, _ := s.Spec.Cards()
-	return &Outcome{Policy: s.Policy, Summary: c.Summary(float64(cards)), Jobs: c, Engine: st}, nil
+	renamed := 0
+	for j, err := range src {
+		if err != nil {
+			return nil, err
+		}
+		e.Advance(j.Submit)
+		if e.Has(j.ID) {
+			renamed++
+			j.ID = -int64(renamed)
+		}
+		if err := e.Submit(&j); err != nil {
+			return nil, err
+		}
+	}
+	e.Drain()
+	cards, processors := s.Spec.Cards()
+	o := &Outcome{Policy: s.Policy, Summary: c.Summary(float64(cards)), Jobs: c, Engine: e.Stats(), Renamed: renamed}
+	if o.Summary.Makespan > 0 && !processors {
+		o.CardsHeld = o.Engine.BusyArea / (o.Summary.Makespan * float64(cards))
+	}
+	return o, nil
 }
 
 // scheduler makes the scheduler a policy's name stands for.
@@ -176,10 +201,13 @@ func scheduler(s Setup) (engine.Scheduler, error) {
 		return engine.GittinsScheduler(g, engine.TiresiasThresholds[0]), nil
 	case "multifactor", "multifactor-classic":
 		m := engine.DefaultMultifactor()
-		m.Classic = name == "multifactor-classic"
-		if s.Tree != nil {
-			m.Tree = s.Tree()
+		if s.Multifactor != nil {
+			var err error
+			if m, err = s.Multifactor(); err != nil {
+				return nil, err
+			}
 		}
+		m.Classic = m.Classic || name == "multifactor-classic"
 		b := policy.None
 		if backfill == "easy" {
 			b = policy.EASY

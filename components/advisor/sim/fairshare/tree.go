@@ -44,6 +44,9 @@ func NewTree() *Tree {
 	return &Tree{root: r, nodes: map[string]*Association{"root": r}, users: map[[2]string]*Association{}}
 }
 
+// Root is the account above all others.
+func (t *Tree) Root() *Association { return t.root }
+
 // Account adds an account under another ("" is root).
 func (t *Tree) Account(name, parent string, shares float64) (*Association, error) {
 	return t.add(name, parent, shares, false)

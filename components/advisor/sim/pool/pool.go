@@ -175,6 +175,13 @@ func (e *Engine) Submit(j *Job) error {
 	return nil
 }
 
+// Advance runs up to a time, before which nothing more is submitted.
+func (e *Engine) Advance(t int64) {
+	if e.stats.Jobs > 0 && t > e.now {
+		e.advance(t)
+	}
+}
+
 // Drain runs until the last job has ended.
 func (e *Engine) Drain() {
 	e.advance(workload.Never)

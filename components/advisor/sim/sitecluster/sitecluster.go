@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/berth-hpc/berth/components/advisor/sim/cluster"
+	"github.com/berth-hpc/berth/components/advisor/sim/engine"
 	"github.com/berth-hpc/berth/components/advisor/sim/fairshare"
 	"github.com/berth-hpc/berth/components/advisor/sim/workload"
 	"github.com/berth-hpc/berth/renderer/load"
@@ -157,4 +158,38 @@ func Tree(s *site.Site) *fairshare.Tree {
 		}
 	}
 	return t
+}
+
+// Multifactor is the site's multifactor priority: its weights, times, fair-share algorithm, QOS and billing, over its accounts. The
+// weight of associations has nothing to act on: a site gives accounts no priorities.
+func Multifactor(s *site.Site) (*engine.Multifactor, error) {
+	p := s.Slurm.Priority
+	m := engine.DefaultMultifactor()
+	m.Weights = fairshare.Weights{Age: float64(p.Weights.Age), FairShare: float64(p.Weights.FairShare), JobSize: float64(p.Weights.JobSize),
+		Partition: float64(p.Weights.Partition), QOS: float64(p.Weights.QOS)}
+	if len(p.Weights.TRES) > 0 {
+		m.Weights.TRES = map[string]float64{}
+		for name, w := range p.Weights.TRES {
+			m.Weights.TRES[name] = float64(w)
+		}
+	}
+	var err error
+	if m.HalfLife, err = duration(p.DecayHalf); err != nil {
+		return nil, fmt.Errorf("%s.slurm.priority.decayHalfLife: %w", s.Name, err)
+	}
+	if m.MaxAge, err = duration(p.MaxAge); err != nil {
+		return nil, fmt.Errorf("%s.slurm.priority.maxAge: %w", s.Name, err)
+	}
+	m.Classic, m.FavorSmall, m.Billing, m.Tree = !p.FairTree, !p.FavorWide, s.Slurm.TRESBilling, Tree(s)
+	largest := 0
+	for _, q := range s.Slurm.QOS {
+		largest = max(largest, q.Priority)
+	}
+	m.QOS = map[string]float64{}
+	for name, q := range s.Slurm.QOS {
+		if largest > 0 {
+			m.QOS[name] = float64(q.Priority) / float64(largest)
+		}
+	}
+	return m, nil
 }
