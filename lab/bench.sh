@@ -78,6 +78,16 @@ if wanted sbatch-to-first-line sbatch-to-first-line/{slurm-allocates,pod-starts,
   if [ -n "$up" ]; then box TestBenchFirstLine | print || status=1; else skip sbatch-to-first-line "the box is not up (make up)"; fi
 fi
 
+# The autoscaler's: one decision for 1,000 nodes beside one plain decode of the same answer.
+if wanted decision-1000-nodes decision-1000-nodes/memory; then
+  if BERTH_BENCH=1 go test -count=1 -v -run '^TestBenchDecision$' ./components/autoscaler/decision >"$work/decision" 2>&1; then
+    print <"$work/decision" || status=1
+  else
+    cat "$work/decision" >&2
+    status=1
+  fi
+fi
+
 # The simulator's figures: it prints the same kind of lines.
 if [ -x "$bin/advisor" ] && "$bin/advisor" sim bench --help >/dev/null 2>&1; then
   "$bin/advisor" sim bench | print || status=1

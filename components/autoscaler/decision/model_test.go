@@ -276,7 +276,7 @@ func (m *model) do(action decision.Action) {
 		if n.phase() != decision.Off {
 			m.violated("%s is resumed while %s", action.Node, n.node.State)
 		}
-		n.set(slurmrest.Down|slurmrest.Drain, 0)
+		n.set(slurmrest.Down|slurmrest.Drain, slurmrest.NotResponding) // seen on 24.11
 	}
 	n.alloc()
 }
