@@ -51,7 +51,7 @@ func TestTheChartKnowsEveryValue(t *testing.T) {
 var free = map[string]bool{
 	"images.digests": true, "slurm.config.files": true, "users.keys": true, "pools[].env": true, "pools[].nodeSelector": true,
 	"pools[].requests": true, "pools[].limits": true, "pools[].sharing": true, "pools[].tolerations": true,
-	"slurm.accounts": true, // typed by the custom resource itself
+	"slurm.accounts": true, "slurm.reservations": true, // typed by the custom resource itself
 }
 
 func unknown(set, documented any, path string) []string {
