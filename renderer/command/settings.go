@@ -15,6 +15,7 @@ import (
 
 	"github.com/berth-hpc/berth/components/api"
 	"github.com/berth-hpc/berth/components/chart"
+	schema "github.com/berth-hpc/berth/cue"
 	"github.com/berth-hpc/berth/renderer/compile"
 	"github.com/berth-hpc/berth/renderer/load"
 	"github.com/berth-hpc/berth/renderer/site"
@@ -25,6 +26,7 @@ type settings struct {
 	env        Environment
 	repository string
 	output     string
+	compact    bool // JSON on one line, for commands that print again and again
 }
 
 func (s *settings) checkOutput() error {
@@ -40,7 +42,9 @@ func (s *settings) print(value any, table func(w io.Writer) error) error {
 	switch s.output {
 	case "json":
 		encoder := json.NewEncoder(s.env.Out)
-		encoder.SetIndent("", "  ")
+		if !s.compact {
+			encoder.SetIndent("", "  ")
+		}
 		return encoder.Encode(value)
 	case "yaml":
 		text, err := yaml.Marshal(value)
@@ -108,13 +112,35 @@ func hasSites(root string) bool {
 	return err == nil && len(files) > 0
 }
 
+// checkSchema refuses a repository whose copy of the schema is another berth's: this one would misread its sites.
+func (s *settings) checkSchema(root string) error {
+	stale, err := schema.Stale(root)
+	if err != nil || len(stale) == 0 {
+		return err
+	}
+	return fmt.Errorf("%s: not the schema of this berth (%d files differ); `berth init .` renews it, `berth version` says which berth this is",
+		s.shown(schema.VendorDir(root)), len(stale))
+}
+
 // sites loads the named sites of the repository, or all of them.
 func (s *settings) sites(names []string) (root string, sites []*site.Site, err error) {
+	root, opened, err := s.open(names)
+	if err != nil {
+		return "", nil, err
+	}
+	return root, opened.Sites, nil
+}
+
+// open is sites for those who also ask where things are written.
+func (s *settings) open(names []string) (root string, opened *load.Package, err error) {
 	if root, err = s.root(); err != nil {
 		return "", nil, err
 	}
-	sites, err = load.Load(filepath.Join(root, "clusters"), names...)
-	return root, sites, err
+	if err := s.checkSchema(root); err != nil {
+		return "", nil, err
+	}
+	opened, err = load.Open(filepath.Join(root, "clusters"), names...)
+	return root, opened, err
 }
 
 // parts are what this binary renders with.

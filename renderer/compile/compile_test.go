@@ -170,7 +170,7 @@ func TestConflicts(t *testing.T) {
 	found := compile.Conflicts([]*site.Site{&twin, sites["laptop"]})
 	var fields []string
 	for _, c := range found {
-		fields = append(fields, c.Field)
+		fields = append(fields, strings.Join(c.Field, "."))
 		if !strings.Contains(c.Message, "laptop") || !strings.Contains(c.Message, "twin") {
 			t.Errorf("%q does not name both sites", c.Message)
 		}

@@ -9,8 +9,8 @@ import (
 
 // Conflict is something that two sites of one repository both claim.
 type Conflict struct {
-	Site, Other string // by name, in order
-	Field       string // of Other
+	Site, Other string   // by name, in order
+	Field       []string // of Other, step by step
 	Message     string
 }
 
@@ -41,7 +41,7 @@ func origin(s *site.Site) string {
 
 func between(a, b *site.Site) []Conflict {
 	var found []Conflict
-	add := func(field, format string, args ...any) {
+	add := func(field []string, format string, args ...any) {
 		found = append(found, Conflict{Site: a.Name, Other: b.Name, Field: field, Message: fmt.Sprintf(format, args...)})
 	}
 	if a.Cluster.Name == b.Cluster.Name {
@@ -49,7 +49,7 @@ func between(a, b *site.Site) []Conflict {
 			{"slurm", a.Namespaces.Slurm, b.Namespaces.Slurm}, {"workers", a.Namespaces.Workers, b.Namespaces.Workers},
 		} {
 			if namespace.a == namespace.b {
-				add("namespaces."+namespace.field, "sites %s and %s are both cluster %q in namespace %s; give one another cluster.name or other namespaces",
+				add([]string{"namespaces", namespace.field}, "sites %s and %s are both cluster %q in namespace %s; give one another cluster.name or other namespaces",
 					a.Name, b.Name, a.Cluster.Name, namespace.a)
 			}
 		}
@@ -59,10 +59,10 @@ func between(a, b *site.Site) []Conflict {
 			x, y := a.Hosts[mine], b.Hosts[theirs]
 			switch {
 			case x.Address == y.Address:
-				add("hosts."+theirs+".address", "host %s of site %s and host %s of site %s are the same machine, %s; a machine belongs to one site",
+				add([]string{"hosts", theirs, "address"}, "host %s of site %s and host %s of site %s are the same machine, %s; a machine belongs to one site",
 					mine, a.Name, theirs, b.Name, x.Address)
 			case x.Node == y.Node:
-				add("hosts."+theirs+".node", "host %s of site %s and host %s of site %s are the same Kubernetes node, %s; a machine belongs to one site",
+				add([]string{"hosts", theirs, "node"}, "host %s of site %s and host %s of site %s are the same Kubernetes node, %s; a machine belongs to one site",
 					mine, a.Name, theirs, b.Name, x.Node)
 			}
 		}

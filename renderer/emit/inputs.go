@@ -63,7 +63,13 @@ func readFolder(root, folder string) (map[string][]byte, error) {
 		if ext := filepath.Ext(entry.Name()); ext != ".yaml" && ext != ".yml" {
 			continue
 		}
-		data, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(folder), entry.Name()))
+		file := filepath.Join(root, filepath.FromSlash(folder), entry.Name())
+		if out, err := leadsOut(root, file); err != nil {
+			return nil, err
+		} else if out {
+			return nil, fmt.Errorf("%s/%s: a link that leads out of the repository, where Flux does not see; put the file itself here", folder, entry.Name())
+		}
+		data, err := os.ReadFile(file)
 		if err != nil {
 			return nil, err
 		}

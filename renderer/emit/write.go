@@ -40,6 +40,11 @@ type journal struct {
 // It returns what it changed. Nothing is changed if any step before the last fails. A file in the way that render did not
 // write is an error, and stays.
 func Write(root, site string, tree Tree) ([]Change, error) {
+	unlock, err := lock(root)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
 	if err := Recover(root, site); err != nil {
 		return nil, err
 	}
@@ -51,10 +56,21 @@ func Write(root, site string, tree Tree) ([]Change, error) {
 	if err != nil || len(changes) == 0 {
 		return nil, err
 	}
-	if err := stage(root, site, tree, changes); err != nil {
-		return nil, errors.Join(err, discardStaged(root, site))
+	if err := stayInside(root, changes); err != nil {
+		return nil, err
 	}
-	return changes, Recover(root, site)
+	if err := stage(root, site, tree, changes); err != nil {
+		err = fmt.Errorf("%w; the tree is as it was", err)
+		err = errors.Join(err, discardStaged(root, site))
+		for _, change := range changes {
+			removeEmptyFolders(root, site, path.Dir(change.Path))
+		}
+		return nil, err
+	}
+	if err := Recover(root, site); err != nil {
+		return nil, fmt.Errorf("%w; the tree is half-way between the old and the new: berth render %s completes it", err, site)
+	}
+	return changes, nil
 }
 
 // plan compares a tree with the generated files that are there.

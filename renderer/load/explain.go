@@ -253,6 +253,9 @@ func (v *view) word(p *Problem, g group) (meant []string) {
 	case g.format == required:
 		p.Message = fmt.Sprintf("%q is missing", name)
 		p.Mend = describeField(v.schema(), g.path)
+	case strings.HasPrefix(g.format, "incomplete"):
+		p.Message = "has no value: it hangs on itself, or on a field that has none"
+		p.Mend = "write a value"
 	case strings.HasPrefix(g.format, "conflicting values") && len(g.args) >= 2 && isOwnConflict(g.all[0]):
 		p.Message = fmt.Sprintf("is set twice, to %v and to %v", g.args[0], g.args[1])
 	case strings.HasPrefix(g.format, "conflicting values") && len(g.args) == 4:

@@ -1,9 +1,9 @@
 // Package load turns a directory of CUE sites into typed sites, or into the list of everything that is wrong with them.
 // It reads files and evaluates CUE; it renders nothing and never touches a cluster or the network.
 //
-// It accepts exactly what `cue vet -c` accepts, with two exceptions that CUE cannot express: a field that is no site.#Site,
-// and a site whose name cannot be a directory's. Where cue stops at the first mistake that hides others, load takes the
-// mistake out and looks again.
+// It accepts exactly what `cue vet -c` accepts, with exceptions that CUE cannot express: a field that is no site.#Site, a site
+// whose name cannot be a directory's, and files that CUE passes over without a word or that are not UTF-8. Where cue stops at
+// the first mistake that hides others, load takes the mistake out and looks again.
 package load
 
 import (
@@ -20,23 +20,18 @@ import (
 	"cuelang.org/go/cue/errors"
 	"cuelang.org/go/cue/load"
 
+	schema "github.com/berth-hpc/berth/cue"
 	"github.com/berth-hpc/berth/renderer/site"
 )
 
 // limit bounds one evaluation. A site of a thousand users takes two seconds; releases of CUE have hung on recursion.
 const limit = 5 * time.Minute
 
-// Load reads the CUE package in dir, a lab's clusters/, and returns the named sites, or all of them, in the order of their
-// names. What is wrong with them comes back as Problems; other errors are about the directory or about CUE itself.
-func Load(dir string, names ...string) ([]*site.Site, error) {
-	return bounded(dir, limit, func() ([]*site.Site, error) { return loadAll(dir, names) })
-}
-
 // bounded calls evaluate and turns a panic of CUE's, or an evaluation that does not end, into an error. The goroutine of one
 // that does not end is left behind: CUE cannot be interrupted.
-func bounded(dir string, limit time.Duration, evaluate func() ([]*site.Site, error)) ([]*site.Site, error) {
+func bounded[T any](dir string, limit time.Duration, evaluate func() (T, error)) (T, error) {
 	type result struct {
-		sites []*site.Site
+		value T
 		err   error
 	}
 	done := make(chan result, 1)
@@ -47,39 +42,20 @@ func bounded(dir string, limit time.Duration, evaluate func() ([]*site.Site, err
 				done <- result{err: fmt.Errorf("%s: CUE failed while it evaluated the sites (%s); `cue vet -c %s` may say more", dir, line, dir)}
 			}
 		}()
-		sites, err := evaluate()
-		done <- result{sites, err}
+		value, err := evaluate()
+		done <- result{value, err}
 	}()
 	select {
 	case r := <-done:
-		return r.sites, r.err
+		return r.value, r.err
 	case <-time.After(limit):
-		return nil, fmt.Errorf("%s: CUE did not finish evaluating the sites within %v; is a field defined by itself?", dir, limit)
+		var none T
+		return none, fmt.Errorf("%s: CUE did not finish evaluating the sites within %v; is a field defined by itself?", dir, limit)
 	}
-}
-
-func loadAll(dir string, names []string) ([]*site.Site, error) {
-	sites, problems, err := inspect(dir, names)
-	if err != nil {
-		return nil, err
-	}
-	if len(problems) > 0 {
-		return nil, problems
-	}
-	var out []*site.Site
-	for _, s := range sites {
-		typed := &site.Site{Name: s.name}
-		if err := s.value.Decode(typed); err != nil {
-			return nil, fmt.Errorf("%s: site %s: the schema in this repository is not the one that this berth knows; run `berth init` to renew it: %w", dir, s.name, err)
-		}
-		derive(typed)
-		out = append(out, typed)
-	}
-	return out, nil
 }
 
 // inspect evaluates the named sites, or all, and explains what `cue vet -c` has against them.
-func inspect(dir string, names []string) ([]evaluated, Problems, error) {
+func inspect(dir string, names []string) (*view, Problems, error) {
 	v, err := newView(dir, names, nil)
 	if err != nil {
 		return nil, nil, err
@@ -100,7 +76,7 @@ func inspect(dir string, names []string) ([]evaluated, Problems, error) {
 		}
 	}
 	problems = append(problems, misnamed(dir, v.sites)...)
-	return v.sites, problems.normalize(), nil
+	return v, problems.normalize(), nil
 }
 
 // evaluated is one site of the package, with what `cue vet -c` has against it.
@@ -144,6 +120,11 @@ func read(dir string) (*build.Instance, error) {
 	if err != nil {
 		return nil, err
 	}
+	if problems, err := unreadable(dir); err != nil {
+		return nil, err
+	} else if len(problems) > 0 {
+		return nil, problems
+	}
 	instances := load.Instances([]string{"."}, &load.Config{
 		Dir: absolute,
 		Env: append(os.Environ(), "CUE_REGISTRY=none"),
@@ -162,15 +143,25 @@ func problemsOf(dir string, err error) error {
 	var problems Problems
 	for _, e := range errors.Errors(err) {
 		format, args := e.Msg()
-		p := Problem{Message: fmt.Sprintf(format, args...), Path: pathText(cleanPath(e.Path()))}
+		p := Problem{Message: strings.TrimSuffix(fmt.Sprintf(format, args...), ":"), Path: pathText(cleanPath(e.Path()))}
+		if strings.HasPrefix(p.Message, "import failed") {
+			p.Message = strings.TrimSuffix(e.Error(), ":")
+			p.Message = "cannot import: " + lastCause(p.Message)
+			if way := filesOf(e); len(way) > 1 {
+				p.Message += ": " + strings.Join(way, " → ")
+			}
+		}
 		for _, pos := range append(errors.Positions(e), e.Position()) {
 			if pos.IsValid() {
 				p.File, p.Line, p.Column = display(pos.Filename()), pos.Line(), pos.Column()
 				break
 			}
 		}
-		if strings.Contains(p.Message, "cannot find package") || strings.Contains(p.Message, "cannot find module") {
-			p.Mend = "if it is the schema, `berth init` puts a copy into cue.mod"
+		switch {
+		case strings.Contains(p.Message, schema.ImportPath):
+			p.Mend = "berth init . puts this berth's copy of the schema into cue.mod"
+		case strings.Contains(p.Message, "cannot find package") || strings.Contains(p.Message, "cannot find module"):
+			p.Mend = "nothing is fetched: put the package under cue.mod/pkg, or remove the import"
 		}
 		if p.File == "" {
 			p.File = display(dir)
@@ -178,6 +169,28 @@ func problemsOf(dir string, err error) error {
 		problems = append(problems, p)
 	}
 	return problems.normalize()
+}
+
+// lastCause drops what CUE says of each package on the way to the one that could not be imported.
+func lastCause(message string) string {
+	if i := strings.LastIndex(message, "cannot find "); i >= 0 {
+		return message[i:]
+	}
+	if i := strings.LastIndex(message, "import failed: "); i >= 0 {
+		return message[i+len("import failed: "):]
+	}
+	return message
+}
+
+// filesOf are the files that an error speaks of, in its order.
+func filesOf(e errors.Error) []string {
+	var files []string
+	for _, pos := range errors.Positions(e) {
+		if file := display(pos.Filename()); pos.IsValid() && !slices.Contains(files, file) {
+			files = append(files, file)
+		}
+	}
+	return files
 }
 
 var directoryName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)

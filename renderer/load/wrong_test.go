@@ -194,10 +194,11 @@ func checkConcern(t *testing.T, dir string, cases []txtar.File, fired *firedRule
 			t.Fatal(err)
 		}
 	}
-	sites, problems, err := inspect(dir, nil)
+	seen, problems, err := inspect(dir, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
+	sites := seen.sites
 	for i, c := range cases {
 		t.Run(c.Name, func(t *testing.T) {
 			w := parseWrong(t, string(c.Data))
