@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -125,7 +127,18 @@ func runExample(t *testing.T, folder string, words []string) {
 	env := Environment{In: strings.NewReader(""), Out: &out, Err: &errs, Directory: folder, Variable: func(name string) string {
 		return map[string]string{"KUBECONFIG": "/nonexistent"}[name]
 	}}
-	if words[1] == "status" {
+	if words[1] == "diff" {
+		// In a repository of Git, whose last commit is what the examples compare with.
+		if _, err := os.Stat(filepath.Join(folder, ".git")); err != nil {
+			runExample(t, folder, []string{"berth", "render"})
+			for _, args := range [][]string{{"init", "-q", "-b", "main"}, {"add", "-A"}, {"-c", "user.name=test", "-c", "user.email=test@example.org", "commit", "-qm", "first"}} {
+				if out, err := exec.Command("git", append([]string{"-C", folder}, args...)...).CombinedOutput(); err != nil {
+					t.Fatalf("git %v: %v\n%s", args, err, out)
+				}
+			}
+		}
+	}
+	if words[1] == "status" || slices.Contains(words, "--live") {
 		t.Setenv("KUBECONFIG", filepath.Join(folder, "none"))
 		if code := Run(t.Context(), env, words[1:]); code != ExitError || !strings.Contains(errs.String(), "no cluster to ask") {
 			t.Errorf("%q without a cluster: exit code %d, %s", words, code, errs.String())

@@ -34,7 +34,7 @@ stay as they are.
   # After an update of berth, in the repository
   berth init .`,
 		Args: cobra.ExactArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(c *cobra.Command, args []string) error {
 			root := s.absolute(args[0])
 			if options.Site == "" {
 				options.Site = filepath.Base(root)
@@ -52,7 +52,7 @@ stay as they are.
 			}
 			report := initReport{Repository: args[0], Written: written}
 			for _, one := range sites {
-				rendered, err := renderSite(root, one, false)
+				rendered, err := renderSite(c.Context(), root, one, false)
 				if err != nil {
 					return err
 				}

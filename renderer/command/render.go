@@ -1,15 +1,20 @@
 package command
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/berth-hpc/berth/components/chart"
 	"github.com/berth-hpc/berth/renderer/compile"
+	"github.com/berth-hpc/berth/renderer/diff"
 	"github.com/berth-hpc/berth/renderer/emit"
 	"github.com/berth-hpc/berth/renderer/repository"
+	"github.com/berth-hpc/berth/renderer/revision"
 	"github.com/berth-hpc/berth/renderer/site"
 )
 
@@ -36,6 +41,9 @@ the fields that render nothing yet.
 Your own patches live in overlays/<site>/patches/<layer>/. A file there is a part of an object (apiVersion, kind, metadata.name
 and what differs), or target: and patch: as in a kustomization.
 
+A change that would lose jobs or data, or that Kubernetes refuses on living objects (a removed or renamed pool, a smaller claim,
+other address ranges, an immutable field), is refused with its plan until the site names it in acknowledge; berth diff shows it.
+
 With --check nothing is written: the exit code is 1 if a file is not what render would write, and the differences are shown. It
 needs no key and no network.
 
@@ -49,14 +57,14 @@ needs no key and no network.
   # The drift check, for CI
   berth render --check`,
 		ValidArgsFunction: s.completeSites,
-		RunE: func(_ *cobra.Command, names []string) error {
+		RunE: func(c *cobra.Command, names []string) error {
 			root, sites, err := s.sites(names)
 			if err != nil {
 				return err
 			}
 			var reports []renderReport
 			for _, one := range sites {
-				report, err := renderSite(root, one, check)
+				report, err := renderSite(c.Context(), root, one, check)
 				if err != nil {
 					return err
 				}
@@ -73,7 +81,7 @@ needs no key and no network.
 }
 
 // renderSite renders one site into the repository, or compares.
-func renderSite(root string, one *site.Site, check bool) (renderReport, error) {
+func renderSite(ctx context.Context, root string, one *site.Site, check bool) (renderReport, error) {
 	if err := repository.CheckChart(root, one.Delivery.Mode); err != nil {
 		return renderReport{}, err
 	}
@@ -88,10 +96,55 @@ func renderSite(root string, one *site.Site, check bool) (renderReport, error) {
 	}
 	if check {
 		report.Drift, err = emit.Check(root, one.Name, rendered.Tree)
-	} else {
-		report.Changes, err = emit.Write(root, one.Name, rendered.Tree)
+		return report, err
 	}
+	differs, err := emit.Differs(root, one.Name, rendered.Tree)
+	if err != nil {
+		return report, err
+	}
+	if differs {
+		notes, err := refuseMigrations(ctx, root, rendered)
+		if err != nil {
+			return report, err
+		}
+		report.Notes = append(report.Notes, notes...)
+	}
+	report.Changes, err = emit.Write(root, one.Name, rendered.Tree)
 	return report, err
+}
+
+// refuseMigrations refuses a tree whose way from the one that lies there needs an agreement that the site does not give. The
+// notes name agreements that agree to nothing any more.
+func refuseMigrations(ctx context.Context, root string, rendered *emit.Rendered) (notes []string, err error) {
+	one := rendered.Compiled.Site
+	before := diff.State{Name: "the tree as it is"}
+	if before.Layers, before.Entry, err = emit.Committed(root, one.Name, chart.Files, chart.Dir); err != nil {
+		// What lies there does not build, perhaps because a patch of it is being mended: there is nothing to compare with.
+		return []string{"what was rendered before does not build, so nothing says whether this change needs a migration: berth diff compares with a revision"}, nil
+	}
+	// The ranges of the network and the like stand in the site alone; the last commit has the one before.
+	if folder, err := revision.Open(ctx, root, "HEAD"); err == nil {
+		defer folder.Close()
+		if state, err := folder.State(one.Name); err == nil {
+			before.Site = state.Site
+		}
+	}
+	report, err := diff.Compare(one.Name, before, renderedState(rendered))
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range report.Stale(one.Acknowledge) {
+		notes = append(notes, fmt.Sprintf("acknowledge %q agrees to nothing that changes now; remove it once its change is pushed", name))
+	}
+	refused := report.Unacknowledged()
+	if len(refused) == 0 {
+		return notes, nil
+	}
+	lines := []string{fmt.Sprintf("%s: %d %s the site's agreement; nothing was written", one.Name, len(refused), plural(len(refused), "change needs", "changes need"))}
+	for _, m := range refused {
+		lines = append(lines, m.String())
+	}
+	return nil, errors.New(strings.Join(lines, "\n"))
 }
 
 func driftError(reports []renderReport) error {

@@ -43,6 +43,7 @@ var describingFields = map[string]string{
 	"pools.*.partition.pools":  "a pool's own partition has that pool's nodes",
 	"pools.*.gpuMemory":        "derived from the hosts, for share limits",
 	"storage.nfs.allowedCIDRs": "checked to cover the LAN and the pods",
+	"acknowledge":              "lets render write what it would refuse",
 	"secrets.recipients":       "whom berth secrets init seals for",
 }
 

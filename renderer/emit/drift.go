@@ -63,6 +63,20 @@ func Check(root, site string, tree Tree) ([]Drift, error) {
 	return drifts, nil
 }
 
+// Differs says whether writing the tree would change anything.
+func Differs(root, site string, tree Tree) (bool, error) {
+	current, err := readGenerated(root, site)
+	if err != nil || len(current) != len(tree) {
+		return true, err
+	}
+	for name, text := range tree {
+		if !bytes.Equal(current[name], text) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
 // belongs says where a hand-made change of a generated file should be instead.
 func belongs(site, name string) string {
 	rest, inOverlay := strings.CutPrefix(name, naming.Overlay(site)+"/")
