@@ -20,7 +20,7 @@ import (
 	"github.com/berth-hpc/berth/renderer/compile/manifest"
 )
 
-// kubernetes is made by schemas/generate.go from Kubernetes' own description of its API.
+// kubernetes is made by generate.go from Kubernetes' own description of its API.
 //
 //go:embed schemas/kubernetes-1.34.json
 var kubernetes []byte

@@ -3,7 +3,7 @@
 // Command generate cuts Kubernetes' own description of its API down to the kinds that a site or its charts may hold, as JSON
 // Schema: fields that a kind does not have are refused.
 //
-//	go run generate.go "$(go mod download -json k8s.io/kubernetes@v1.34.4 | jq -r .Dir)/api/openapi-spec/swagger.json" kubernetes-1.34.json
+//	go run generate.go "$(go mod download -json k8s.io/kubernetes@v1.34.4 | jq -r .Dir)/api/openapi-spec/swagger.json" schemas/kubernetes-1.34.json
 package main
 
 import (
