@@ -171,8 +171,10 @@ func TestF19Heterogeneous(t *testing.T) {
 	r.waitNoWorkers("")
 	id := r.submit(student, "--partition=cpu --ntasks=2 : --partition=gpu-rtx3080 --gres=gpu:1 --ntasks=1",
 		"srun --quiet hostname : --quiet bash -c 'echo $(hostname) card $CUDA_VISIBLE_DEVICES' | sort")
-	r.waitJob(id+"+0", "COMPLETED", workerStarts)
-	r.waitJob(id+"+1", "COMPLETED", 30*time.Second)
+	r.eventually(workerStarts, "both components are COMPLETED", func() (bool, string) {
+		out, err := r.as(student, "squeue --noheader --states=all --format=%T --jobs="+id)
+		return err == nil && strings.Join(strings.Fields(out), " ") == "COMPLETED COMPLETED", fmt.Sprint(out, err)
+	})
 	lines := strings.Split(r.output(id), "\n")
 	if len(lines) != 3 || !strings.HasPrefix(lines[0], "slurm-worker-cpu-") || lines[1] != lines[0] || lines[2] != "slurm-worker-gpu-rtx3080-0 card 0" {
 		t.Errorf("the two components ran as %q", lines)

@@ -137,7 +137,8 @@ func TestF6Backfill(t *testing.T) {
 		planned = start()
 		return !planned.IsZero(), ""
 	})
-	short := r.submit(student, "--partition=cpu --nodes=1 --ntasks=2 --time=4", "sleep 20")
+	// Nice, because the site's priority favours small jobs: it must start by the gap alone.
+	short := r.submit(student, "--partition=cpu --nodes=1 --ntasks=2 --time=4 --nice=3000", "sleep 20")
 	priority := func(id string) int {
 		n, err := strconv.Atoi(r.mustAs(student, "squeue --noheader --format=%Q --jobs="+id))
 		if err != nil {
