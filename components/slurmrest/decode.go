@@ -25,8 +25,9 @@ type Node struct {
 	// ReasonUser is who set the reason, and ReasonAt when; zero where Slurm does not say.
 	ReasonUser string
 	ReasonAt   time.Time
-	// AllocCPUs are the CPUs of running and configuring jobs.
-	AllocCPUs int
+	// CPUs are what the node has, AllocCPUs what running and configuring jobs hold of them; memory likewise.
+	CPUs, AllocCPUs     int
+	MemoryMiB, AllocMiB int64
 	// Gres and GresUsed are Slurm's GRES strings ("gpu:rtx4070:1").
 	Gres, GresUsed string
 	Partitions     []string
@@ -158,8 +159,9 @@ func nodeOf(raw *v0042.Node) (Node, error) {
 	node := Node{
 		Name: *raw.Name, State: state, UnknownWords: unknown,
 		Reason: value(raw.Reason), ReasonUser: value(raw.ReasonSetByUser), ReasonAt: timeOf(raw.ReasonChangedAt),
-		AllocCPUs: int(value(raw.AllocCpus)),
-		Gres:      value(raw.Gres), GresUsed: value(raw.GresUsed),
+		CPUs: int(value(raw.Cpus)), AllocCPUs: int(value(raw.AllocCpus)),
+		MemoryMiB: value(raw.RealMemory), AllocMiB: value(raw.AllocMemory),
+		Gres: value(raw.Gres), GresUsed: value(raw.GresUsed),
 		BootTime: timeOf(raw.BootTime), LastBusy: timeOf(raw.LastBusy),
 	}
 	if raw.Partitions != nil {

@@ -1,0 +1,237 @@
+package snapshot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/berth-hpc/berth/components/advisor/sim/workload"
+	"github.com/berth-hpc/berth/components/slurmrest"
+)
+
+// cluster is a stand-in slurmctld.
+type cluster struct {
+	nodes   []slurmrest.Node
+	jobs    map[int64][]slurmrest.Job
+	asked   []int64
+	fails   error
+	changed time.Time
+}
+
+func (c *cluster) Nodes(_ context.Context, since time.Time) (*slurmrest.NodeList, error) {
+	if c.fails != nil {
+		return nil, c.fails
+	}
+	if !since.IsZero() && !c.changed.After(since) {
+		return nil, slurmrest.ErrUnchanged
+	}
+	return &slurmrest.NodeList{Nodes: c.nodes, AsOf: c.changed, Cluster: "lab"}, nil
+}
+
+func (c *cluster) JobStates(context.Context) ([]slurmrest.JobState, error) {
+	var out []slurmrest.JobState
+	for id, records := range c.jobs {
+		for _, r := range records {
+			name := fmt.Sprint(id)
+			if r.ArrayTasks != "" {
+				name += "_" + r.ArrayTasks
+			}
+			out = append(out, slurmrest.JobState{ID: name, States: r.States})
+		}
+	}
+	return out, c.fails
+}
+
+func (c *cluster) Job(_ context.Context, id int64) ([]slurmrest.Job, error) {
+	c.asked = append(c.asked, id)
+	return c.jobs[id], c.fails
+}
+
+func (c *cluster) put(id int64, state string) {
+	c.jobs[id] = []slurmrest.Job{{ID: id, States: []string{state}, Limit: time.Hour, Submit: time.Unix(1000, 0)}}
+}
+
+func newCluster() *cluster {
+	return &cluster{
+		jobs: map[int64][]slurmrest.Job{}, changed: time.Unix(5000, 0),
+		nodes: []slurmrest.Node{{Name: "n1", State: slurmrest.Idle, CPUs: 4, MemoryMiB: 1000}, {Name: "n0", State: slurmrest.Idle, CPUs: 4}},
+	}
+}
+
+// target is a store that can be lost.
+type target struct {
+	Store
+	down bool
+	got  []*Delta
+}
+
+func (t *target) Snapshot(d *Delta) error {
+	if t.down {
+		return errors.New("connection refused")
+	}
+	if _, err := t.Apply(d, d.TakenAt); err != nil {
+		return err
+	}
+	t.got = append(t.got, d)
+	return nil
+}
+
+func summary(s *Snapshot) string {
+	var b strings.Builder
+	for _, n := range s.Nodes {
+		fmt.Fprintf(&b, "%s ", n.Name)
+	}
+	for _, j := range s.Jobs {
+		fmt.Fprintf(&b, "%d:%s ", j.ID, j.State)
+	}
+	return strings.TrimSpace(b.String())
+}
+
+// The agent asks for what changed, and only that; nothing is lost when it, or the service, starts anew or is away.
+func TestAgent(t *testing.T) {
+	c, service := newCluster(), &target{}
+	agent := func() *Agent { return &Agent{Slurm: c, Target: service, Log: slog.New(slog.DiscardHandler), Batch: 2} }
+	a := agent()
+	now := time.Unix(6000, 0)
+	round := func(want string, asked ...int64) {
+		t.Helper()
+		c.asked = nil
+		now = now.Add(10 * time.Second)
+		if err := a.Round(context.Background(), now); err != nil {
+			t.Fatal(err)
+		}
+		if got := summary(service.Present()); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+		if fmt.Sprint(c.asked) != fmt.Sprint(asked) {
+			t.Errorf("asked for %v, want %v", c.asked, asked)
+		}
+		if !service.Present().TakenAt.Equal(now) {
+			t.Error("the snapshot's time does not advance")
+		}
+	}
+	c.put(1, "PENDING")
+	c.put(2, "PENDING")
+	c.put(3, "PENDING")
+	round("n0 n1 1:PENDING 2:PENDING", 1, 2) // two a round
+	round("n0 n1 1:PENDING 2:PENDING 3:PENDING", 3)
+	round("n0 n1 1:PENDING 2:PENDING 3:PENDING")
+	if d := service.got[len(service.got)-1]; len(d.Nodes)+len(d.Jobs) != 0 {
+		t.Errorf("nothing changed, and %+v was sent", d)
+	}
+	c.put(2, "RUNNING")
+	delete(c.jobs, 1)
+	round("n0 n1 2:RUNNING 3:PENDING", 2)
+
+	// An array is one record until tasks of it start; each task is a job with a number of its own.
+	c.jobs[4] = []slurmrest.Job{{ID: 4, ArrayTasks: "0-9", States: []string{"PENDING"}}}
+	round("n0 n1 2:RUNNING 3:PENDING 4:PENDING", 4)
+	c.jobs[4] = []slurmrest.Job{{ID: 4, ArrayTasks: "1-9", States: []string{"PENDING"}}, {ID: 5, ArrayTasks: "0", States: []string{"RUNNING"}}}
+	round("n0 n1 2:RUNNING 3:PENDING 4:PENDING 5:RUNNING", 4)
+	c.jobs[4] = c.jobs[4][1:]
+	round("n0 n1 2:RUNNING 3:PENDING 5:RUNNING", 4)
+
+	// The service starts anew: it gets everything, without Slurm being asked for it.
+	service.present = nil
+	round("n0 n1 2:RUNNING 3:PENDING 5:RUNNING")
+	if service.got[len(service.got)-1].Base != 0 {
+		t.Error("a service without a snapshot was not sent the whole")
+	}
+	// The service is away for a while: what changed meanwhile arrives.
+	service.down = true
+	c.put(3, "RUNNING")
+	if err := a.Round(context.Background(), now); err == nil {
+		t.Error("the lost round is not told")
+	}
+	service.down = false
+	round("n0 n1 2:RUNNING 3:RUNNING 5:RUNNING", 3)
+	// The agent starts anew: its first round may be partial, and then it has caught up.
+	a = agent()
+	c.asked = nil
+	for range 3 {
+		now = now.Add(10 * time.Second)
+		if err := a.Round(context.Background(), now); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := summary(service.Present()); got != "n0 n1 2:RUNNING 3:RUNNING 5:RUNNING" {
+		t.Error(got)
+	}
+	// Slurm is away: nothing changes, and the age grows.
+	c.fails = errors.New("no route")
+	before := service.Present()
+	if err := a.Round(context.Background(), now); err == nil || service.Present() != before {
+		t.Error("a failed round changed the snapshot")
+	}
+	c.fails = nil
+	// A node leaves.
+	c.nodes, c.changed = c.nodes[:1], time.Unix(9000, 0)
+	round("n1 2:RUNNING 3:RUNNING 5:RUNNING")
+}
+
+func TestApplyRefuses(t *testing.T) {
+	now := time.Unix(5000, 0)
+	for name, d := range map[string]Delta{
+		"schema": {Schema: 2, Version: 1, TakenAt: now}, "version": {Schema: 1, Base: 3, Version: 3, TakenAt: now},
+		"time": {Schema: 1, Version: 1, TakenAt: now.Add(time.Hour)}, "no time": {Schema: 1, Version: 1},
+		"node": {Schema: 1, Version: 1, TakenAt: now, Nodes: []Node{{}}}, "job": {Schema: 1, Version: 1, TakenAt: now, Jobs: []Job{{ID: 1}}},
+		"negative": {Schema: 1, Version: 1, TakenAt: now, Jobs: []Job{{ID: 1, State: "PENDING", LimitMinutes: -1}}},
+	} {
+		var s Store
+		if _, err := s.Apply(&d, now); err == nil || errors.Is(err, ErrBase) || s.Present() != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// What is free on a node is what its GRES strings say.
+func TestState(t *testing.T) {
+	s := &Snapshot{Nodes: []Node{
+		{Name: "slow-0", State: []string{"IDLE"}, CPUs: 4, AllocCPUs: 1, MemoryMiB: 1000, AllocMiB: 400, Gres: "gpu:rtx3080:2,mps:rtx3080:200", GresUsed: "gpu:rtx3080:1(IDX:0),mps:rtx3080:25(0/100,25/100)"},
+		{Name: "slow-1", State: []string{"IDLE", "DRAIN"}, Gres: "gpu:rtx3080:1"},
+		{Name: "fast-0", State: []string{"IDLE", "CLOUD", "POWERED_DOWN"}, Gres: "gpu:rtx4070:1"},
+	}, Jobs: []Job{
+		{ID: 1, State: "PENDING", TRES: "cpu=4,mem=8G,node=1,billing=4,gres/gpu:rtx4070=2", LimitMinutes: 5},
+		{ID: 2, State: "PENDING", Held: true}, {ID: 3, State: "RUNNING"}, {ID: 4, State: "PENDING", TRES: "cpu=1,mem=512M,gres/mps=25"},
+	}}
+	state := s.State(time.Unix(1, 0), []string{"fast-", "slow-"})
+	var got []string
+	for _, n := range state.Nodes {
+		got = append(got, fmt.Sprintf("%s %v %d %d %v", n.Name, n.Usable, n.CPUMilli, n.MemMiB, n.CardMilli))
+	}
+	want := "fast-0 true 0 0 [1000]\nslow-0 true 3000 600 [0 750]\nslow-1 false 0 0 [1000]"
+	if strings.Join(got, "\n") != want {
+		t.Errorf("%s\nwant\n%s", strings.Join(got, "\n"), want)
+	}
+	if len(state.Waiting) != 2 {
+		t.Fatalf("%d wait", len(state.Waiting))
+	}
+	if r := state.Waiting[0]; r.CPUMilli != 4000 || r.MemMiB != 8192 || r.GPUs != 2 || r.GPUTypes[0] != "rtx4070" || r.Limit != 5*workload.Minute {
+		t.Errorf("%+v", r)
+	}
+	if r := state.Waiting[1]; r.GPUs != 1 || r.GPUMilli != 250 || r.MemMiB != 512 || r.Limit != unlimited {
+		t.Errorf("%+v", r)
+	}
+}
+
+// FuzzTexts: no text of Slurm's breaks the reading of it.
+func FuzzTexts(f *testing.F) {
+	f.Add("cpu=1,mem=1G,gres/gpu:a=1", "gpu:a:2(IDX:0-1),mps:a:50(50/100)")
+	f.Add("gres/mps=999999999999,mem=1e300T", "gpu:a:99999999999,((,)")
+	f.Fuzz(func(t *testing.T, tres, gres string) {
+		j := Job{ID: 1, State: "PENDING", TRES: tres}
+		if r := j.Request(); r.CPUMilli < 0 || r.MemMiB < 0 || r.GPUs < 0 || r.GPUMilli < 0 || r.GPUMilli > 1000 {
+			t.Errorf("%+v", r)
+		}
+		n := Node{Name: "n", State: []string{"IDLE"}, Gres: gres, GresUsed: gres}
+		for _, milli := range ptr(n.free()).CardMilli {
+			if milli < 0 || milli > 1000 {
+				t.Errorf("%v", milli)
+			}
+		}
+	})
+}

@@ -1,0 +1,140 @@
+package slurmrest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/berth-hpc/berth/components/slurmrest/v0042"
+)
+
+// Job is one record of a job: a job, a component of a heterogeneous job, a task of an array, or the tasks that still wait
+// together.
+type Job struct {
+	ID int64
+	// ArrayTasks are the tasks that the record stands for ("3", "4-9"); "" for no array.
+	ArrayTasks            string
+	States                []string
+	Name, User, Account   string
+	Partition, QOS        string
+	Comment, AdminComment string
+	Submit, Start, End    time.Time
+	Limit                 time.Duration // 0: none
+	TRES                  string        // what it asks for ("cpu=1,mem=100M,node=1,billing=1")
+	Nodes                 string        // where it runs or ran
+	Priority              int64
+	Held                  bool
+	Exit                  string // "0", "1", or a signal's name
+}
+
+// noSuchJob is ESLURM_INVALID_JOB_ID.
+const noSuchJob = 2017
+
+// Job lists the records of a job, none if slurmctld has no such job any more.
+func (c *Client) Job(ctx context.Context, id int64) ([]Job, error) {
+	status, body, err := c.call(ctx, http.MethodGet, "/job/"+strconv.FormatInt(id, 10), nil)
+	if err != nil {
+		return nil, fmt.Errorf("read job %d: %w", id, err)
+	}
+	jobs, err := DecodeJobs(status, body)
+	var refused *APIError
+	if errors.As(err, &refused) && slices.Contains(refused.Numbers, noSuchJob) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read job %d: %w", id, err)
+	}
+	return jobs, nil
+}
+
+// DecodeJobs reads an answer of GET /job/{id}.
+func DecodeJobs(status int, body []byte) ([]Job, error) {
+	var raw struct {
+		answer
+		Jobs *[]v0042.JobInfo `json:"jobs"`
+	}
+	if err := decode(status, body, &raw); err != nil {
+		return nil, err
+	}
+	if err := raw.check(status); err != nil {
+		return nil, err
+	}
+	if raw.Jobs == nil {
+		return nil, errors.New("the answer has no list of jobs")
+	}
+	jobs := make([]Job, 0, len(*raw.Jobs))
+	for i := range *raw.Jobs {
+		r := &(*raw.Jobs)[i]
+		if value(r.JobId) <= 0 || r.JobState == nil || len(*r.JobState) == 0 {
+			return nil, fmt.Errorf("job %d of the list has no number or no state", i)
+		}
+		jobs = append(jobs, jobOf(r))
+	}
+	return jobs, nil
+}
+
+func jobOf(r *v0042.JobInfo) Job {
+	j := Job{
+		ID: int64(*r.JobId), ArrayTasks: value(r.ArrayTaskString), States: *r.JobState, Name: value(r.Name), User: value(r.UserName),
+		Account: value(r.Account), Partition: value(r.Partition), QOS: value(r.Qos), Comment: value(r.Comment),
+		AdminComment: value(r.AdminComment), Submit: timeOf(r.SubmitTime), Start: timeOf(r.StartTime), End: timeOf(r.EndTime),
+		TRES: value(r.TresReqStr), Nodes: value(r.Nodes), Held: value(r.Hold),
+	}
+	if n, set := number(r.TimeLimit); set {
+		j.Limit = time.Duration(n) * time.Minute
+	}
+	j.Priority, _ = number(r.Priority)
+	if n, set := number(r.ArrayTaskId); set {
+		j.ArrayTasks = strconv.FormatInt(n, 10)
+	}
+	if r.ExitCode != nil {
+		if n, set := number(r.ExitCode.ReturnCode); set {
+			j.Exit = strconv.FormatInt(n, 10)
+		}
+		if r.ExitCode.Signal != nil && value(r.ExitCode.Signal.Name) != "" {
+			j.Exit = *r.ExitCode.Signal.Name
+		}
+	}
+	return j
+}
+
+// number reads Slurm's {set, infinite, number}; what is infinite counts as not set.
+func number(n *v0042.Uint32NoValStruct) (int64, bool) {
+	if n == nil || n.Number == nil || !value(n.Set) || value(n.Infinite) {
+		return 0, false
+	}
+	return int64(*n.Number), true
+}
+
+// JobUpdate is what UpdateJob changes; nil leaves a field alone.
+type JobUpdate struct {
+	// SiteFactor is added to the job's priority; the other factors go on counting.
+	SiteFactor *int `json:"site_factor,omitempty"`
+	// RequiredNodes are the nodes that the job must run on.
+	RequiredNodes []string `json:"required_nodes,omitempty"`
+	// Hold false releases a held job.
+	Hold *bool `json:"hold,omitempty"`
+	// AdminComment replaces the administrator's comment.
+	AdminComment *string `json:"admin_comment,omitempty"`
+}
+
+// UpdateJob changes a pending job.
+func (c *Client) UpdateJob(ctx context.Context, id int64, update JobUpdate) error {
+	payload, err := json.Marshal(update)
+	if err != nil {
+		return fmt.Errorf("encode the update of job %d: %w", id, err)
+	}
+	status, body, err := c.call(ctx, http.MethodPost, "/job/"+strconv.FormatInt(id, 10), payload)
+	if err == nil {
+		err = decodeUpdate(status, body)
+	}
+	if err != nil {
+		return fmt.Errorf("update job %d: %w", id, err)
+	}
+	return nil
+}
