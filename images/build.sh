@@ -55,13 +55,14 @@ need_binary() { # NAME IMAGE
     [ -x "bin/$1" ] || die "bin/$1 is missing and $2 needs it: run \`make build\` first"
 }
 
-[ $# -gt 0 ] || set -- slurm-controller slurm-accounting slurm-rest slurm-login slurm-worker slurm-database berth-autoscaler
+[ $# -gt 0 ] || set -- slurm-controller slurm-accounting slurm-rest slurm-login slurm-worker slurm-database berth-autoscaler berth-advisor
 base_built=
 for name in "$@"; do
     [ -f "images/$name/Dockerfile" ] || die "no image named '$name'; there are: $(ls -d images/*/ | xargs -n1 basename | tr '\n' ' ')"
     case $name in
     slurm-database) build "$name" --build-arg "DEBIAN=$debian" ;;
     berth-autoscaler) need_binary autoscaler "$name"; build "$name" ;;
+    berth-advisor) need_binary advisor "$name"; build "$name" ;;
     *)
         if [ -z "$base_built" ]; then
             build slurm --build-arg "BASE=$debian" --build-arg "SLURM_VERSION=$slurm"

@@ -26,7 +26,11 @@ func full() map[string]any {
 			"digests":     map[string]any{"slurm-rest": "sha256:" + strings.Repeat("ab", 32)},
 			"pullSecrets": []any{"registry"},
 		},
-		"slurm":           map[string]any{"profile": "learned"},
+		"slurm": map[string]any{"profile": "learned"},
+		"advisor": map[string]any{
+			"mode": "shadow", "topology": "rtx4070:1x1", "nodeOrder": []any{"slurm-worker-gpu-rtx4070-", "slurm-worker-cpu-"}, "valueAbstain": 0.25,
+			"watch": map[string]any{"qos": []any{"latency"}, "p95WaitSeconds": 600},
+		},
 		"priorityClasses": map[string]any{"control": "berth-control", "workers": "berth-worker"},
 		"users":           map[string]any{"keys": map[string]any{"student": "ssh-ed25519 AAAA student\n"}},
 		"login":           map[string]any{"nodePort": 30022, "replicas": 2, "nodeSelector": map[string]any{"role": "front"}},

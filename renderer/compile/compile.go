@@ -59,7 +59,7 @@ func layerMakers(parts Parts) []layerMaker {
 		{"storage", storage.Objects},
 		{"gpu", gpu.Objects},
 		{"slurm", func(s *site.Site) ([]manifest.Object, error) { return slurmLayer(s, parts) }},
-		// The advisor has no part that runs in a cluster yet; its fields are named as pending.
+		// The advisor runs in the controller pod, as a part of the slurm layer's chart.
 		{"advisor", func(*site.Site) ([]manifest.Object, error) { return nil, nil }},
 		{"monitoring", monitoring.Objects},
 	}
@@ -115,7 +115,7 @@ func whyOmitted(s *site.Site, layer string) string {
 		if s.Advisor.Mode == "off" {
 			return "advisor.mode is off"
 		}
-		return "the advisor has no part that runs in a cluster yet"
+		return "the advisor runs in the controller pod, in layer slurm"
 	case "monitoring":
 		if !s.Monitoring.Enabled {
 			return "monitoring.enabled is false"

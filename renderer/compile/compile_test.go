@@ -304,6 +304,10 @@ func full(t *testing.T) *site.Site {
 	s.Slurm.QOS = map[string]site.QOS{"urgent": {Priority: 10, MaxWall: "1h", UsageFactor: 0.5}}
 	s.Monitoring.Receivers = map[string]site.Alert{"chat": {Webhook: "https://chat.example.org"}, "slack": {Slack: "slack-url"}}
 	s.Advisor.Evidence = &site.Evidence{}
+	value := 0.25
+	s.Advisor.Guardrails.ValueAbstain = &value
+	s.Advisor.Watch = &site.Watch{QOS: []string{"urgent"}, P95Wait: "10m", TargetWait: "1h", ViolationShare: 0.1, Window: "1h", MinJobs: 20}
+	s.Slurm.JobSubmit = site.JobSubmit{Before: "return nil", After: "return nil", Modify: "return nil"}
 	s.Storage.Local = &site.Local{Path: "/srv"}
 	shards := s.Pools["gpu-rtx3080"]
 	shards.Sharing = site.Sharing{Shard: &site.Shard{Count: 2}}

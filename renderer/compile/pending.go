@@ -28,7 +28,6 @@ func pendingFields() []pendingField {
 			return s.Monitoring.Enabled && anyOf(s.Monitoring.Receivers, func(r site.Alert) bool { return r.Email != "" })
 		}},
 		{"monitoring.otel", "nothing exports to OpenTelemetry yet", func(s *site.Site) bool { return s.Monitoring.OTel != "" }},
-		{"advisor", "the advisor has no part that runs in a cluster yet", func(s *site.Site) bool { return s.Advisor.Mode != "off" }},
 		{"placement", "the placement controller has no part that runs in a cluster yet", func(s *site.Site) bool { return s.Placement.Mode != "off" }},
 	}
 }
@@ -44,6 +43,7 @@ var describingFields = map[string]string{
 	"pools.*.gpuMemory":        "derived from the hosts, for share limits",
 	"storage.nfs.allowedCIDRs": "checked to cover the LAN and the pods",
 	"acknowledge":              "lets render write what it would refuse",
+	"advisor.evidence":         "what live mode stands on; the schema compares it with the checkpoint and the topology",
 	"secrets.recipients":       "whom berth secrets init seals for",
 }
 

@@ -183,8 +183,23 @@ type Slurm struct {
 	KillWait       string               `json:"killWait"`
 	ResumeTimeout  string               `json:"resumeTimeout"`
 	SuspendTimeout string               `json:"suspendTimeout"`
+	JobSubmit      JobSubmit            `json:"jobSubmit"`
 	SrunPorts      PortRange            `json:"srunPorts"`
 	ExtraLines     []string             `json:"extraLines,omitempty"` // checked escape hatch: Key=Value lines of slurm.conf
+}
+
+// JobSubmit is the site's own part of job_submit.lua: bodies of Lua functions, and what every job must say.
+type JobSubmit struct {
+	Before  string   `json:"before,omitempty"`
+	After   string   `json:"after,omitempty"`
+	Modify  string   `json:"modify,omitempty"`
+	Require Required `json:"require"`
+}
+
+// Required are fields that a job must name.
+type Required struct {
+	TimeLimit bool `json:"timeLimit"`
+	Account   bool `json:"account"`
 }
 
 // PortRange is inclusive on both ends.
@@ -346,16 +361,28 @@ type Advisor struct {
 	// Topology is what the advisor sees, derived by the schema: <model>:<workers>x<cards of one> per GPU pool, fastest first.
 	Topology   string     `json:"topology"`
 	Guardrails Guardrails `json:"guardrails"`
+	Watch      *Watch     `json:"watch,omitempty"`
 	Evidence   *Evidence  `json:"evidence,omitempty"`
 }
 
 // Guardrails bound what the advisor may do.
 type Guardrails struct {
-	DeadlineMS         int     `json:"deadlineMilliseconds"`
-	MaxBoost           int     `json:"maxBoost"`
-	SnapshotTTLSeconds int     `json:"snapshotTTLSeconds"`
-	ValueAbstain       float64 `json:"valueAbstain,omitempty"`
-	AbstainAlertShare  float64 `json:"abstainAlertShare"`
+	DeadlineMS         int      `json:"deadlineMilliseconds"`
+	MaxBoost           int      `json:"maxBoost"`
+	SnapshotTTLSeconds int      `json:"snapshotTTLSeconds"`
+	ValueAbstain       *float64 `json:"valueAbstain,omitempty"` // nil: as the checkpoint was calibrated
+	AbstainAlertShare  float64  `json:"abstainAlertShare"`
+}
+
+// Watch is the line at which live makes itself shadow.
+type Watch struct {
+	QOS            []string `json:"qos,omitempty"`
+	Partitions     []string `json:"partitions,omitempty"`
+	P95Wait        string   `json:"p95Wait,omitempty"`
+	TargetWait     string   `json:"targetWait,omitempty"`
+	ViolationShare float64  `json:"violationShare,omitempty"`
+	Window         string   `json:"window"`
+	MinJobs        int      `json:"minJobs"`
 }
 
 // Evidence is what live mode needs: the record of an evaluation.

@@ -21,6 +21,7 @@ import (
 
 	"github.com/berth-hpc/berth/components/advisor/service"
 	"github.com/berth-hpc/berth/components/advisor/snapshot"
+	"github.com/berth-hpc/berth/components/advisor/transition"
 	"github.com/berth-hpc/berth/components/slurmrest"
 )
 
@@ -31,6 +32,7 @@ type serving struct {
 	tokenFile, jwtKey            string
 	slurmrestd, slurmUser        string
 	serviceAddress, serviceFile  string
+	record                       string
 	every                        time.Duration
 	connections                  int
 	log                          *slog.Logger
@@ -66,6 +68,7 @@ and more. The advisor may make live shadow by itself, and never the other way ro
 	f.DurationVar(&o.every, "snapshot-every", 10*time.Second, "time between two snapshots")
 	f.StringVar(&o.serviceAddress, "service", "", "host:port of a second advisor, for --service-file")
 	f.StringVar(&o.serviceFile, "service-file", "", "file to keep \"ADDRESS PORT TOKEN\" of --service in, for job_submit.lua, which looks no name up")
+	f.StringVar(&o.record, "log", "", "directory of the record of what happens to jobs; needs --slurmrestd")
 	f.IntVar(&o.connections, "connections", 256, "connections that are open at once on each listener; more wait")
 	c.AddCommand(newHealth())
 	return c
@@ -103,6 +106,14 @@ func (o *serving) run(ctx context.Context) error {
 			return err
 		}
 		agent := &snapshot.Agent{Slurm: client, Target: s, Log: o.log, Every: o.every}
+		if o.record != "" {
+			observer, err := o.observer(s)
+			if err != nil {
+				return err
+			}
+			defer observer.Log.Close()
+			agent.Changed = observer.Observe
+		}
 		background.Go(func() { agent.Run(ctx) })
 	}
 	if o.serviceAddress != "" && o.serviceFile != "" {
@@ -112,6 +123,27 @@ func (o *serving) run(ctx context.Context) error {
 	cancel()
 	background.Wait()
 	return err
+}
+
+// Size and number of the record's files: 2 GiB, millions of jobs.
+const (
+	recordSize  = 64 << 20
+	recordFiles = 32
+)
+
+// observer writes down what happens to jobs, beside what this service says of them.
+func (o *serving) observer(s *service.Service) (*transition.Observer, error) {
+	log, err := transition.Open(o.record, recordSize, recordFiles)
+	if err != nil {
+		return nil, err
+	}
+	observer := &transition.Observer{Log: log, Errors: o.log, Advise: func(j *snapshot.Job) transition.Advice {
+		a := s.Consider(j)
+		return transition.Advice{
+			Boost: a.Boost, Advice: a.Advice, Value: a.Value, Mode: string(a.Mode), Checkpoint: a.Checkpoint, Abstain: string(a.Abstain),
+		}
+	}}
+	return observer, observer.Restore()
 }
 
 // token is the bearer token, "" where there is none.

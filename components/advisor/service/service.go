@@ -225,17 +225,35 @@ func (s *Service) Decide(j *Job, started time.Time) Answer {
 	}
 	if a.Abstain == "" {
 		advice := c.prepared.Decide(&r)
-		took := s.now().Sub(started)
-		if a.Abstain = at.after(advice, took); a.Abstain == "" {
-			a.Value = advice.Value
-			a.Advice = int(math.Floor(min(max(advice.Score, 0), 1) * float64(c.settings.MaxBoost)))
-			if a.Mode == Live {
-				a.Boost = a.Advice
-			}
-		}
+		a.fill(c, advice, at.after(advice, s.now().Sub(started)))
 	}
 	s.count(&c.settings, a.Abstain, now, started)
 	return a
+}
+
+// Consider is what Decide would say of a job that waits already, for the record: it counts nowhere.
+func (s *Service) Consider(j *snapshot.Job) Answer {
+	c := s.current.Load()
+	a := Answer{Mode: c.settings.Mode, Checkpoint: c.loaded.Digest}
+	r := j.Request()
+	at := c.situation(s.now())
+	if a.Abstain = at.before(&r); a.Abstain == "" {
+		advice := c.prepared.Decide(&r)
+		a.fill(c, advice, at.after(advice, 0))
+	}
+	return a
+}
+
+// fill makes a policy's advice an answer, unless there is a reason against it.
+func (a *Answer) fill(c *current, advice policy.Advice, against Reason) {
+	if a.Abstain = against; against != "" {
+		return
+	}
+	a.Value = advice.Value
+	a.Advice = int(math.Floor(min(max(advice.Score, 0), 1) * float64(c.settings.MaxBoost)))
+	if a.Mode == Live {
+		a.Boost = a.Advice
+	}
 }
 
 func (s *Service) count(settings *Settings, reason Reason, now, started time.Time) {

@@ -54,6 +54,9 @@ func Values(s *site.Site) (*values.Values, error) {
 		Ports:       values.Ports{SrunFirst: s.Slurm.SrunPorts.First, SrunLast: s.Slurm.SrunPorts.Last},
 		Login:       values.Login{Replicas: s.Login.Replicas, NodePort: s.Login.NodePort, Image: s.Login.Image},
 	}
+	if v.Advisor, err = advisor(s); err != nil {
+		return nil, err
+	}
 	v.PriorityClasses = values.PriorityClasses{Control: naming.ControlPriority, Workers: naming.WorkerPriority}
 	if s.Variant == "box" {
 		shrink(v)
@@ -76,6 +79,7 @@ func shrink(v *values.Values) {
 	v.Accounting = &values.Component{Resources: small()}
 	v.Rest = &values.Component{Resources: small()}
 	v.Autoscaler = &values.Component{Resources: small()}
+	v.Advisor.Resources = small()
 	v.Login.Resources = small()
 }
 

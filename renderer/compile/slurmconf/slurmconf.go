@@ -1,4 +1,4 @@
-// Package slurmconf writes a site's Slurm configuration: slurm.conf, gres.conf, cgroup.conf and plugstack.conf as text from
+// Package slurmconf writes a site's Slurm configuration: slurm.conf, gres.conf, cgroup.conf, plugstack.conf and, where it is needed, job_submit.lua as text from
 // typed values. It holds the one place for Slurm's times, for GRES strings and for host lists. It never reads a file and
 // knows nothing of Kubernetes objects.
 package slurmconf
@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/berth-hpc/berth/components/jobsubmit"
 	"github.com/berth-hpc/berth/renderer/site"
 )
 
@@ -31,14 +32,22 @@ func Files(s *site.Site) (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	return map[string]string{
+	files := map[string]string{
 		"slurm.conf": conf,
 		"gres.conf":  gresConf(s),
 		// Worker pods have no right to make cgroups; limits come from the pod and from jobacct_gather.
 		"cgroup.conf": "CgroupPlugin=disabled\n",
 		// Debian's own file includes an empty directory, and every slurmd logs an error for it.
 		"plugstack.conf": "# No SPANK plugins.\n",
-	}, nil
+	}
+	script, err := jobSubmit(s)
+	if err != nil {
+		return nil, err
+	}
+	if script != "" {
+		files[jobsubmit.FileName] = script
+	}
+	return files, nil
 }
 
 func slurmConf(s *site.Site) (string, error) {

@@ -50,6 +50,9 @@ func TestSlurmctldAcceptsShippedSites(t *testing.T) {
 				t.Fatal(err)
 			}
 			files["slurm.conf"] += "\n" + string(profile)
+			if files["job_submit.lua"] != "" {
+				files["slurm.conf"] += "JobSubmitPlugins=lua\n" // as the chart does
+			}
 			said := trySlurmctld(t, root, files)
 			if !strings.Contains(said, "Running as primary controller") {
 				t.Errorf("slurmctld does not start:\n%s", said)

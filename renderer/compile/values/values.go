@@ -23,6 +23,7 @@ type Values struct {
 	Accounting  *Component `json:"accounting,omitempty"`
 	Rest        *Component `json:"rest,omitempty"`
 	Autoscaler  *Component `json:"autoscaler,omitempty"`
+	Advisor     Advisor    `json:"advisor"`
 	// PriorityClasses are those that the foundation layer makes.
 	PriorityClasses PriorityClasses `json:"priorityClasses"`
 	Pools           []Pool          `json:"pools"`
@@ -107,6 +108,31 @@ type Ports struct {
 type Component struct {
 	Resources      *Resources `json:"resources,omitempty"`
 	GuardResources *Resources `json:"guardResources,omitempty"` // the controller's second container
+}
+
+// Advisor are the advisor's settings, which its file has under the same names.
+type Advisor struct {
+	Mode               string     `json:"mode"`
+	Checkpoint         string     `json:"checkpoint"`
+	Topology           string     `json:"topology"`
+	NodeOrder          []string   `json:"nodeOrder"`
+	MaxBoost           int        `json:"maxBoost"`
+	SnapshotTTLSeconds int        `json:"snapshotTtlSeconds"`
+	ValueAbstain       *float64   `json:"valueAbstain,omitempty"`
+	AbstainAlertShare  float64    `json:"abstainAlertShare"`
+	Watch              *Watch     `json:"watch,omitempty"`
+	Resources          *Resources `json:"resources,omitempty"`
+}
+
+// Watch is the line at which live makes itself shadow.
+type Watch struct {
+	QOS               []string `json:"qos,omitempty"`
+	Partitions        []string `json:"partitions,omitempty"`
+	P95WaitSeconds    float64  `json:"p95WaitSeconds,omitempty"`
+	TargetWaitSeconds float64  `json:"targetWaitSeconds,omitempty"`
+	ViolationShare    float64  `json:"violationShare,omitempty"`
+	WindowSeconds     float64  `json:"windowSeconds"`
+	MinJobs           int      `json:"minJobs"`
 }
 
 // Login are the login pods' settings.

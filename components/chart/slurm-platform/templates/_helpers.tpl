@@ -91,7 +91,7 @@ capabilities:
 
 {{/*
 Configuration files as Slurm gets them: the given ones, the profile's lines appended to slurm.conf, and the profile's Lua
-script if it has one and the files do not. JSON.
+script if it has one and the files do not. A job_submit.lua among the files is switched on. JSON.
 */}}
 {{- define "slurm-platform.files" -}}
 {{- $profile := .Values.slurm.profile -}}
@@ -105,6 +105,9 @@ script if it has one and the files do not. JSON.
 {{- range regexFindAll "(?im)^[ \t]*(PriorityType|SchedulerType|JobSubmitPlugins)[ \t]*=" $conf -1 -}}
 {{- fail (printf "slurm.config.files: slurm.conf sets %s itself; the profile %q does (slurm.profile), and Slurm would take whichever comes last" (trimSuffix "=" .) $profile) -}}
 {{- end -}}
+{{- if and (hasKey $files "job_submit.lua") (not (contains "JobSubmitPlugins=" $lines)) -}}
+{{- $lines = printf "%s\nJobSubmitPlugins=lua\n" (trimSuffix "\n" $lines) -}}
+{{- end -}}
 {{- $_ := set $files "slurm.conf" (printf "%s\n\n%s" (trimSuffix "\n" $conf) $lines) -}}
 {{- with .Files.Get (printf "files/profiles/%s.lua" $profile) -}}
 {{- if not (hasKey $files "job_submit.lua") -}}
@@ -117,6 +120,17 @@ script if it has one and the files do not. JSON.
 {{/* Hash of those files: the same number as SlurmConfigSpec.Hash in Go. */}}
 {{- define "slurm-platform.configHash" -}}
 {{- include "slurm-platform.files" . | sha256sum -}}
+{{- end }}
+
+{{/* The advisor's settings file: the values of advisor but for what is Kubernetes'. JSON. */}}
+{{- define "slurm-platform.advisorSettings" -}}
+{{- $settings := dict -}}
+{{- range $name, $value := omit .Values.advisor "resources" -}}
+{{- if not (kindIs "invalid" $value) -}}
+{{- $_ := set $settings $name $value -}}
+{{- end -}}
+{{- end -}}
+{{- toPrettyJson $settings -}}
 {{- end }}
 
 {{/* Volumes that many pods share. */}}
