@@ -13,9 +13,9 @@ import (
 	"github.com/berth-hpc/berth/components/slurmrest/v0042"
 )
 
-// Job is one record of a job: a job, a component of a heterogeneous job, a task of an array, or the tasks that still wait
+// JobRecord is one record of a job: a job, a component of a heterogeneous job, a task of an array, or the tasks that still wait
 // together.
-type Job struct {
+type JobRecord struct {
 	ID int64
 	// ArrayTasks are the tasks that the record stands for ("3", "4-9"); "" for no array.
 	ArrayTasks            string
@@ -32,18 +32,18 @@ type Job struct {
 	Exit                  string // "0", "1", or a signal's name
 }
 
-// noSuchJob is ESLURM_INVALID_JOB_ID.
-const noSuchJob = 2017
+// invalidJobID is ESLURM_INVALID_JOB_ID.
+const invalidJobID = 2017
 
-// Job lists the records of a job, none if slurmctld has no such job any more.
-func (c *Client) Job(ctx context.Context, id int64) ([]Job, error) {
+// JobRecords lists the records of a job, none if slurmctld has no such job any more.
+func (c *Client) JobRecords(ctx context.Context, id int64) ([]JobRecord, error) {
 	status, body, err := c.call(ctx, http.MethodGet, "/job/"+strconv.FormatInt(id, 10), nil)
 	if err != nil {
 		return nil, fmt.Errorf("read job %d: %w", id, err)
 	}
-	jobs, err := DecodeJobs(status, body)
+	jobs, err := DecodeJobRecords(status, body)
 	var refused *APIError
-	if errors.As(err, &refused) && slices.Contains(refused.Numbers, noSuchJob) {
+	if errors.As(err, &refused) && slices.Contains(refused.Numbers, invalidJobID) {
 		return nil, nil
 	}
 	if err != nil {
@@ -52,8 +52,8 @@ func (c *Client) Job(ctx context.Context, id int64) ([]Job, error) {
 	return jobs, nil
 }
 
-// DecodeJobs reads an answer of GET /job/{id}.
-func DecodeJobs(status int, body []byte) ([]Job, error) {
+// DecodeJobRecords reads an answer of GET /job/{id}.
+func DecodeJobRecords(status int, body []byte) ([]JobRecord, error) {
 	var raw struct {
 		answer
 		Jobs *[]v0042.JobInfo `json:"jobs"`
@@ -67,19 +67,19 @@ func DecodeJobs(status int, body []byte) ([]Job, error) {
 	if raw.Jobs == nil {
 		return nil, errors.New("the answer has no list of jobs")
 	}
-	jobs := make([]Job, 0, len(*raw.Jobs))
+	jobs := make([]JobRecord, 0, len(*raw.Jobs))
 	for i := range *raw.Jobs {
 		r := &(*raw.Jobs)[i]
 		if value(r.JobId) <= 0 || r.JobState == nil || len(*r.JobState) == 0 {
 			return nil, fmt.Errorf("job %d of the list has no number or no state", i)
 		}
-		jobs = append(jobs, jobOf(r))
+		jobs = append(jobs, jobRecordOf(r))
 	}
 	return jobs, nil
 }
 
-func jobOf(r *v0042.JobInfo) Job {
-	j := Job{
+func jobRecordOf(r *v0042.JobInfo) JobRecord {
+	j := JobRecord{
 		ID: int64(*r.JobId), ArrayTasks: value(r.ArrayTaskString), States: *r.JobState, Name: value(r.Name), User: value(r.UserName),
 		Account: value(r.Account), Partition: value(r.Partition), QOS: value(r.Qos), Comment: value(r.Comment),
 		AdminComment: value(r.AdminComment), Submit: timeOf(r.SubmitTime), Start: timeOf(r.StartTime), End: timeOf(r.EndTime),

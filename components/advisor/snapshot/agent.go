@@ -18,7 +18,7 @@ import (
 type Slurm interface {
 	Nodes(ctx context.Context, since time.Time) (*slurmrest.NodeList, error)
 	JobStates(ctx context.Context) ([]slurmrest.JobState, error)
-	Job(ctx context.Context, id int64) ([]slurmrest.Job, error)
+	JobRecords(ctx context.Context, id int64) ([]slurmrest.JobRecord, error)
 }
 
 // Target takes what the agent found; a service does.
@@ -192,7 +192,7 @@ func (a *Agent) changedJobs(ctx context.Context, d *Delta) (map[int64]known, err
 			continue
 		}
 		asked++
-		records, err := a.Slurm.Job(ctx, id)
+		records, err := a.Slurm.JobRecords(ctx, id)
 		if err != nil {
 			return nil, err
 		}
@@ -223,7 +223,7 @@ func lost(before, after []Job) []int64 {
 	return out
 }
 
-func jobOf(j *slurmrest.Job) Job {
+func jobOf(j *slurmrest.JobRecord) Job {
 	unix := func(t time.Time) int64 {
 		if t.IsZero() {
 			return 0

@@ -16,7 +16,7 @@ import (
 // cluster is a stand-in slurmctld.
 type cluster struct {
 	nodes   []slurmrest.Node
-	jobs    map[int64][]slurmrest.Job
+	jobs    map[int64][]slurmrest.JobRecord
 	asked   []int64
 	fails   error
 	changed time.Time
@@ -46,18 +46,18 @@ func (c *cluster) JobStates(context.Context) ([]slurmrest.JobState, error) {
 	return out, c.fails
 }
 
-func (c *cluster) Job(_ context.Context, id int64) ([]slurmrest.Job, error) {
+func (c *cluster) JobRecords(_ context.Context, id int64) ([]slurmrest.JobRecord, error) {
 	c.asked = append(c.asked, id)
 	return c.jobs[id], c.fails
 }
 
 func (c *cluster) put(id int64, state string) {
-	c.jobs[id] = []slurmrest.Job{{ID: id, States: []string{state}, Limit: time.Hour, Submit: time.Unix(1000, 0)}}
+	c.jobs[id] = []slurmrest.JobRecord{{ID: id, States: []string{state}, Limit: time.Hour, Submit: time.Unix(1000, 0)}}
 }
 
 func newCluster() *cluster {
 	return &cluster{
-		jobs: map[int64][]slurmrest.Job{}, changed: time.Unix(5000, 0),
+		jobs: map[int64][]slurmrest.JobRecord{}, changed: time.Unix(5000, 0),
 		nodes: []slurmrest.Node{{Name: "n1", State: slurmrest.Idle, CPUs: 4, MemoryMiB: 1000}, {Name: "n0", State: slurmrest.Idle, CPUs: 4}},
 	}
 }
@@ -128,9 +128,9 @@ func TestAgent(t *testing.T) {
 	round("n0 n1 2:RUNNING 3:PENDING", 2)
 
 	// An array is one record until tasks of it start; each task is a job with a number of its own.
-	c.jobs[4] = []slurmrest.Job{{ID: 4, ArrayTasks: "0-9", States: []string{"PENDING"}}}
+	c.jobs[4] = []slurmrest.JobRecord{{ID: 4, ArrayTasks: "0-9", States: []string{"PENDING"}}}
 	round("n0 n1 2:RUNNING 3:PENDING 4:PENDING", 4)
-	c.jobs[4] = []slurmrest.Job{{ID: 4, ArrayTasks: "1-9", States: []string{"PENDING"}}, {ID: 5, ArrayTasks: "0", States: []string{"RUNNING"}}}
+	c.jobs[4] = []slurmrest.JobRecord{{ID: 4, ArrayTasks: "1-9", States: []string{"PENDING"}}, {ID: 5, ArrayTasks: "0", States: []string{"RUNNING"}}}
 	round("n0 n1 2:RUNNING 3:PENDING 4:PENDING 5:RUNNING", 4)
 	c.jobs[4] = c.jobs[4][1:]
 	round("n0 n1 2:RUNNING 3:PENDING 5:RUNNING", 4)
