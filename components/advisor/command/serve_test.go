@@ -124,6 +124,13 @@ func TestServeLetsInByToken(t *testing.T) {
 	address := probe.Addr().String()
 	probe.Close()
 	dir, client, _ := served(t, `{"mode":"shadow","topology":"a:1x1"}`, "--listen", address, "--jwt-key", key)
+	// The socket that served waits for may be there a moment before the port.
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		if c, err := net.Dial("tcp", address); err == nil {
+			c.Close()
+			break
+		}
+	}
 	ask := func(c *http.Client, url, token string) int {
 		r, _ := http.NewRequest("POST", url+"/decide", strings.NewReader("{}"))
 		if token != "" {
