@@ -26,8 +26,6 @@ const (
 	// says when the first of them was seen up.
 	AnnotationAcceptedAt = Group + "/accepted-at"
 	AnnotationProvenAt   = Group + "/proven-at"
-	// AnnotationDrain is set on a Kubernetes node by `berth drain`, with who drained it and why.
-	AnnotationDrain = Group + "/drain"
 	// AnnotationConfigHash carries the hash that whoever wrote the SlurmConfig gave its files. The guard echoes it as
 	// status.acceptedHash, and a WorkerPool names it as spec.configHash.
 	AnnotationConfigHash = Group + "/config-hash"
