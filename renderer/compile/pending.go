@@ -3,6 +3,7 @@ package compile
 import (
 	"sort"
 
+	"github.com/berth-hpc/berth/renderer/compile/slurmconf"
 	"github.com/berth-hpc/berth/renderer/site"
 )
 
@@ -10,25 +11,31 @@ import (
 type pendingField struct {
 	pattern string // path with * for names; everything below it counts
 	why     string
-	set     func(*site.Site) bool // whether the site asks for something by it
+	set     func(*site.Site) bool // whether the site asks for something by it that is not rendered
+	some    bool                  // other sites render it
 }
 
 // pendingFields are all such fields. A field of a site changes the rendered tree, or it is here, or it is in describingFields:
 // a test walks the site's type and holds this to be so.
 func pendingFields() []pendingField {
 	return []pendingField{
-		{"hosts.*.rack", "no topology file is made from racks yet", func(s *site.Site) bool {
+		{"hosts.*.rack", "no pool names hosts of one rack only, so no worker's rack is known", func(s *site.Site) bool {
+			for pool := range s.Pools {
+				if slurmconf.Rack(s, pool) != "" {
+					return false
+				}
+			}
 			return anyOf(s.Hosts, func(h site.Host) bool { return h.Rack != "" })
-		}},
-		{"modules", "no module environment is mounted yet", func(s *site.Site) bool { return s.Modules.Enabled }},
+		}, true},
+		{"modules", "no module environment is mounted yet", func(s *site.Site) bool { return s.Modules.Enabled }, false},
 		{"monitoring", "Prometheus is an upstream chart, and delivery mode manifests uses none", func(s *site.Site) bool {
 			return s.Monitoring.Enabled && s.Delivery.Mode == "manifests"
-		}},
+		}, true},
 		{"monitoring.receivers.*.email", "mail needs a relay, and the site has no field for it; use a webhook", func(s *site.Site) bool {
 			return s.Monitoring.Enabled && anyOf(s.Monitoring.Receivers, func(r site.Alert) bool { return r.Email != "" })
-		}},
-		{"monitoring.otel", "nothing exports to OpenTelemetry yet", func(s *site.Site) bool { return s.Monitoring.OTel != "" }},
-		{"placement", "the placement controller has no part that runs in a cluster yet", func(s *site.Site) bool { return s.Placement.Mode != "off" }},
+		}, false},
+		{"monitoring.otel", "nothing exports to OpenTelemetry yet", func(s *site.Site) bool { return s.Monitoring.OTel != "" }, false},
+		{"placement", "the placement controller has no part that runs in a cluster yet", func(s *site.Site) bool { return s.Placement.Mode != "off" }, false},
 	}
 }
 
@@ -72,7 +79,7 @@ func anyOf[V any](m map[string]V, holds func(V) bool) bool {
 func FieldsWithoutEffect() []string {
 	var paths []string
 	for _, field := range pendingFields() {
-		if field.pattern != "monitoring" { // pending in one mode of delivery only
+		if !field.some {
 			paths = append(paths, field.pattern)
 		}
 	}

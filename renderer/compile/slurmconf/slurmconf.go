@@ -1,6 +1,6 @@
-// Package slurmconf writes a site's Slurm configuration: slurm.conf, gres.conf, cgroup.conf, plugstack.conf and, where it is needed, job_submit.lua as text from
-// typed values. It holds the one place for Slurm's times, for GRES strings and for host lists. It never reads a file and
-// knows nothing of Kubernetes objects.
+// Package slurmconf writes a site's Slurm configuration: slurm.conf, gres.conf, cgroup.conf, plugstack.conf and, where they are
+// needed, topology.conf and job_submit.lua as text from typed values. It holds the one place for Slurm's times, for GRES
+// strings and for host lists. It never reads a file and knows nothing of Kubernetes objects.
 package slurmconf
 
 import (
@@ -28,7 +28,11 @@ const (
 // Files builds the configuration directory of the site's cluster, file name to text. The scheduler profile is not in it: the
 // chart appends the profile's lines to slurm.conf. An error names the site's field and what to write instead.
 func Files(s *site.Site) (map[string]string, error) {
-	conf, err := slurmConf(s)
+	topology, err := topologyConf(s)
+	if err != nil {
+		return nil, err
+	}
+	conf, err := slurmConf(s, topology != "")
 	if err != nil {
 		return nil, err
 	}
@@ -40,6 +44,9 @@ func Files(s *site.Site) (map[string]string, error) {
 		// Debian's own file includes an empty directory, and every slurmd logs an error for it.
 		"plugstack.conf": "# No SPANK plugins.\n",
 	}
+	if topology != "" {
+		files[topologyFile] = topology
+	}
 	script, err := jobSubmit(s)
 	if err != nil {
 		return nil, err
@@ -50,7 +57,7 @@ func Files(s *site.Site) (map[string]string, error) {
 	return files, nil
 }
 
-func slurmConf(s *site.Site) (string, error) {
+func slurmConf(s *site.Site, topology bool) (string, error) {
 	power, err := powerSaving(s)
 	if err != nil {
 		return "", err
@@ -58,6 +65,9 @@ func slurmConf(s *site.Site) (string, error) {
 	scheduling, err := scheduling(s)
 	if err != nil {
 		return "", err
+	}
+	if topology {
+		scheduling.parameters = append(scheduling.parameters, parameter{"TopologyPlugin", "topology/tree"})
 	}
 	priority, err := priority(s)
 	if err != nil {

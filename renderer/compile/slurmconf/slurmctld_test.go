@@ -147,7 +147,7 @@ func scratch(t *testing.T, conf, inside string) string {
 		switch {
 		// Slurm knows gres/gpu as a TRES only with slurmdbd; without one every line that weighs it is fatal too.
 		case strings.HasPrefix(key, "Accounting"), key == "PriorityWeightTRES", key == "SlurmctldHost", key == "SlurmctldPort", key == "StateSaveLocation",
-			key == "AuthAltParameters", strings.HasSuffix(key, "PidFile"), strings.HasSuffix(key, "Program"):
+			key == "AuthAltParameters", key == "PrologSlurmctld", strings.HasSuffix(key, "PidFile"), strings.HasSuffix(key, "Program"):
 			continue
 		}
 		b.WriteString(billing.ReplaceAllString(line, "") + "\n")
