@@ -18,6 +18,7 @@ VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unkn
 LDFLAGS := -s -w -X github.com/berth-hpc/berth/renderer/command.Version=$(VERSION)
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 CUE := cuelang.org/go/cmd/cue
+HELM := helm.sh/helm/v3/cmd/helm
 SITES = $(notdir $(basename $(wildcard clusters/*.cue)))
 
 .PHONY: help
@@ -89,8 +90,12 @@ smoke: build
 	@lab/e2e.sh smoke
 
 .PHONY: e2e
-e2e: build ## everything on the box; FEATURE=name for one test, SHARD=i/n for a part
+e2e: build bin/helm ## everything on the box; FEATURE=name for one test, SHARD=i/n for a part
 	@lab/e2e.sh "$(or $(FEATURE),all)" "$(SHARD)"
+
+# The chart is installed with helm's own command, too; nothing else needs it.
+bin/helm: go.mod
+	@go build -ldflags '-s -w' -o bin/ $(HELM)
 
 .PHONY: soak
 soak: build ## half an hour of load and random kills on the box

@@ -63,7 +63,11 @@ func (b *Box) nodeUnits(ctx context.Context) ([]supervisor.Unit, error) {
 			"--config="+conf("kubelet.json"), "--kubeconfig="+conf("kubelet-client.kubeconfig"),
 			"--hostname-override="+NodeName, "--node-ip="+NodeIP,
 		)},
-		{Name: "kube-proxy", Argv: kube("kube-proxy", "--config="+conf("kube-proxy.json"))},
+		// A starting kube-proxy takes the chains that it finds for complete; one that its predecessor had emptied, to delete it
+		// next, would stay empty, and its service dead. So it starts without any.
+		{Name: "kube-proxy", Argv: append([]string{"/bin/sh", "-c",
+			"for family in ip ip6; do nft delete table $family kube-proxy 2>/dev/null; done; exec \"$@\"", "kube-proxy"},
+			kube("kube-proxy", "--config="+conf("kube-proxy.json"))...)},
 		{Name: "kube-router", Argv: []string{router,
 			"--kubeconfig=" + conf("lab.kubeconfig"), "--hostname-override=" + NodeName,
 			"--run-firewall=true", "--run-router=false", "--run-service-proxy=false", "--run-loadbalancer=false", "--enable-cni=false",
