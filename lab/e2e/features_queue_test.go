@@ -22,7 +22,7 @@ func TestF1FairShare(t *testing.T) {
 	slurm: extraLines: ["PriorityCalcPeriod=1"] // Slurm recomputes fair share every five minutes otherwise
 }`)
 	s.deliver("Two accounts of 70 and 30 shares")
-	if got := r.mustAs(student, "sshare --noheader --parsable2 --all --accounts=burned,fresh --format=account,user,rawshares | sort"); got !=
+	if got := r.mustAs(student, "sshare --noheader --parsable2 --all --accounts=burned,fresh --format=account,user,rawshares | tr -d ' ' | LC_ALL=C sort"); got !=
 		"burned|student|1\nburned||70\nfresh|researcher|1\nfresh||30" {
 		t.Errorf("sshare shows %q, want the site's 70 and 30", got)
 	}

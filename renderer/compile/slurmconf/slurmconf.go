@@ -152,6 +152,10 @@ func processes(s *site.Site) section {
 		{"Prolog", programs + "/prolog"},
 		// The home directory must exist before a job's first process, srun's and salloc's included.
 		{"PrologFlags", "Alloc"},
+		// For a job with the user's environment (sbatch --get-user-env, every scrontab job) slurmd would start a login shell in
+		// a PID namespace of its own. A pod without privilege may not make one, and slurmd ends: any user could end any
+		// worker. With 0 it does not try, and the job has the environment that it was submitted with.
+		{"GetEnvTimeout", "0"},
 		{"LaunchParameters", "use_interactive_step"},
 		{"MpiDefault", "none"},
 		{"MailProg", "/bin/true"},
