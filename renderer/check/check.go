@@ -46,7 +46,7 @@ type Report struct {
 func Site(layers []inflate.Layer, entry []manifest.Object, patches func(layer string) string) (*Report, error) {
 	c := &checker{report: &Report{Findings: []Finding{}}, patches: patches, substituted: substituted(entry), owner: map[string]string{}, defined: map[string]bool{}}
 	var err error
-	if c.schemas, err = newSchemas(); err != nil {
+	if c.schemas, err = compiledSchemas(); err != nil {
 		return nil, err
 	}
 	for _, layer := range layers {

@@ -38,20 +38,21 @@ var kinds = sync.OnceValues(func() (map[string]string, error) {
 	return file.Kinds, json.Unmarshal(kubernetes, &file)
 })
 
-// schemas compiles definitions once, when they are first asked for.
+// schemas compiles definitions once in a process, when they are first asked for.
 type schemas struct {
+	lock     sync.Mutex
 	compiler *jsonschema.Compiler
 	compiled map[string]*jsonschema.Schema
 }
 
-func newSchemas() (*schemas, error) {
+var compiledSchemas = sync.OnceValues(func() (*schemas, error) {
 	document, err := jsonschema.UnmarshalJSON(bytes.NewReader(kubernetes))
 	if err != nil {
 		return nil, err
 	}
 	s := &schemas{compiler: jsonschema.NewCompiler(), compiled: map[string]*jsonschema.Schema{}}
 	return s, s.compiler.AddResource(schemaURL, document)
-}
+})
 
 // typed are the kinds of Flux and of ours, which Go types describe: a field that the type does not have is an error.
 var typed = map[string]func() any{
@@ -131,13 +132,9 @@ func strict(content map[string]any, into any) []violation {
 
 // against validates a value by one definition.
 func (s *schemas) against(name string, value any, at string) ([]violation, error) {
-	schema := s.compiled[name]
-	if schema == nil {
-		var err error
-		if schema, err = s.compiler.Compile(schemaURL + "#/$defs/" + name); err != nil {
-			return nil, fmt.Errorf("the description of %s: %w", name, err)
-		}
-		s.compiled[name] = schema
+	schema, err := s.definition(name)
+	if err != nil {
+		return nil, err
 	}
 	var wrong *jsonschema.ValidationError
 	if err := schema.Validate(value); errors.As(err, &wrong) {
@@ -146,6 +143,20 @@ func (s *schemas) against(name string, value any, at string) ([]violation, error
 		return nil, err
 	}
 	return nil, nil
+}
+
+func (s *schemas) definition(name string) (*jsonschema.Schema, error) {
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	if schema, done := s.compiled[name]; done {
+		return schema, nil
+	}
+	schema, err := s.compiler.Compile(schemaURL + "#/$defs/" + name)
+	if err != nil {
+		return nil, fmt.Errorf("the description of %s: %w", name, err)
+	}
+	s.compiled[name] = schema
+	return schema, nil
 }
 
 var english = message.NewPrinter(language.English)

@@ -180,6 +180,18 @@ func TestConflicts(t *testing.T) {
 	}
 }
 
+// A box that names the site that it is derived from wrong is told so, not that it fights with it.
+func TestConflictOfAStrayBox(t *testing.T) {
+	sites := shipped(t)
+	stray := *sites["lab-box"]
+	stray.VariantOf = "LAB"
+	found := compile.Conflicts([]*site.Site{sites["lab"], &stray})
+	want := `there is no site "LAB", and site lab claims the same cluster or machines; write variantOf: "lab" if lab-box is its box`
+	if len(found) != 1 || found[0].Other != "lab-box" || fmt.Sprint(found[0].Field) != "[variantOf]" || found[0].Message != want {
+		t.Errorf("%+v, want %s", found, want)
+	}
+}
+
 // fieldPaths walks a site and calls visit with the path of each leaf, map keys replaced by *, and a function that changes it.
 func fieldPaths(v reflect.Value, path string, visit func(path string, change func() (restore func()))) {
 	switch v.Kind() {

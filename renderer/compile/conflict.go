@@ -2,6 +2,7 @@ package compile
 
 import (
 	"fmt"
+	"slices"
 	"sort"
 
 	"github.com/berth-hpc/berth/renderer/site"
@@ -25,7 +26,13 @@ func Conflicts(sites []*site.Site) []Conflict {
 			if origin(a) == origin(b) {
 				continue
 			}
-			found = append(found, between(a, b)...)
+			claims := between(a, b)
+			if len(claims) > 0 {
+				if stray := strayBox(a, b, ordered); stray != nil {
+					claims = []Conflict{*stray}
+				}
+			}
+			found = append(found, claims...)
 		}
 	}
 	return found
@@ -37,6 +44,20 @@ func origin(s *site.Site) string {
 		return s.VariantOf
 	}
 	return s.Name
+}
+
+// strayBox is the one cause of what two sites both claim where one of them is a box of a site that does not exist: its variantOf
+// is written wrong.
+func strayBox(a, b *site.Site, all []*site.Site) *Conflict {
+	for _, pair := range [][2]*site.Site{{a, b}, {b, a}} {
+		box, other := pair[0], pair[1]
+		if box.Variant != "box" || slices.ContainsFunc(all, func(s *site.Site) bool { return s.Name == box.VariantOf }) {
+			continue
+		}
+		return &Conflict{Site: other.Name, Other: box.Name, Field: []string{"variantOf"}, Message: fmt.Sprintf(
+			"there is no site %q, and site %s claims the same cluster or machines; write variantOf: %q if %s is its box", box.VariantOf, other.Name, other.Name, box.Name)}
+	}
+	return nil
 }
 
 func between(a, b *site.Site) []Conflict {

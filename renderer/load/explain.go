@@ -40,7 +40,7 @@ func explain(v *view, dir string, names []string) (Problems, error) {
 			break
 		}
 		var err error
-		if v, err = newView(dir, names, x.cuts); err != nil {
+		if v, err = newView(dir, names, x.cuts, v); err != nil {
 			return nil, err
 		}
 	}

@@ -56,7 +56,7 @@ func bounded[T any](dir string, limit time.Duration, evaluate func() (T, error))
 
 // inspect evaluates the named sites, or all, and explains what `cue vet -c` has against them.
 func inspect(dir string, names []string) (*view, Problems, error) {
-	v, err := newView(dir, names, nil)
+	v, err := newView(dir, names, nil, nil)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -73,6 +73,12 @@ func inspect(dir string, names []string) (*view, Problems, error) {
 	if wrong {
 		if problems, err = explain(v, dir, names); err != nil {
 			return nil, nil, err
+		}
+	}
+	if !wrong && len(names) == 0 {
+		// Helper fields and definitions beside the sites, which no site may use.
+		if err := v.root.Validate(vetOptions...); err != nil {
+			return nil, nil, problemsOf(dir, err)
 		}
 	}
 	problems = append(problems, misnamed(dir, v.sites)...)

@@ -233,3 +233,22 @@ import "github.com/berth-hpc/berth/cue:site"
 }
 `
 }
+
+// Fields beside the sites are vetted with them, as the cue command does: a wrong helper is refused though no site uses it.
+func TestHelpersAreVetted(t *testing.T) {
+	for text, want := range map[string]string{
+		"_shared: {memory: \"4Gi\"}": "",
+		"#Small: {max: 2, ...}":      "",
+		"_shared: 1 & 2":             "lab.cue:20:10: _shared: conflicting values 2 and 1",
+		"#Small: {max: 1 & \"x\"}":   "#Small.max: ",
+	} {
+		dir := repository(t, map[string]string{"lab.cue": smallest("lab") + "\n" + text + "\n"})
+		_, err := load.Load(dir)
+		switch {
+		case want == "" && err != nil:
+			t.Errorf("%s: %v", text, err)
+		case want != "" && (err == nil || !strings.Contains(err.Error(), want)):
+			t.Errorf("%s: said %v, want %q", text, err, want)
+		}
+	}
+}

@@ -14,7 +14,7 @@ import (
 // Every field of the schema reaches the renderer, and the renderer reads none that the schema does not have: a field that only
 // one of them knows would be ignored without a word.
 func TestSchemaAndTypesAgree(t *testing.T) {
-	v, err := newView("../../clusters", []string{"lab"}, nil)
+	v, err := newView("../../clusters", []string{"lab"}, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

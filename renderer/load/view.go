@@ -14,6 +14,7 @@ import (
 type view struct {
 	index    *index
 	sites    []evaluated // the wanted ones, in the order of their names
+	root     cue.Value
 	context  *cue.Context
 	instance *build.Instance
 }
@@ -25,13 +26,17 @@ type cut struct {
 	path   string
 }
 
-// newView reads the package, makes the cuts and evaluates the named sites, or all.
-func newView(dir string, names []string, cuts []cut) (*view, error) {
+// newView reads the package, makes the cuts and evaluates the named sites, or all. An earlier view of the same package, if there
+// is one, lends what it imports: compiling the schema costs more than most sites.
+func newView(dir string, names []string, cuts []cut, earlier *view) (*view, error) {
 	instance, err := read(dir)
 	if err != nil {
 		return nil, err
 	}
 	v := &view{context: cuecontext.New(), instance: instance, index: newIndex(instance.Files)}
+	if earlier != nil {
+		v.context, instance.Imports = earlier.context, earlier.instance.Imports
+	}
 	if len(cuts) > 0 {
 		for _, c := range cuts {
 			for _, e := range v.index.byPath[c.path] {
@@ -42,7 +47,8 @@ func newView(dir string, names []string, cuts []cut) (*view, error) {
 		}
 		v.index = newIndex(instance.Files)
 	}
-	all, err := sitesOf(v.context.BuildInstance(instance))
+	v.root = v.context.BuildInstance(instance)
+	all, err := sitesOf(v.root)
 	if err != nil {
 		return nil, problemsOf(dir, err)
 	}
