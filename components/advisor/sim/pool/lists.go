@@ -80,9 +80,8 @@ func (r runningList) at(t int64) int {
 }
 
 func (r *runningList) insert(p planned) {
-	s := append(*r, planned{})
-	n := len(s) - 1
-	i := 0
+	n, i := len(*r), 0
+	s := append(*r, p)
 	if n > shortList {
 		i = (*r).at(p.end)
 		for i < n && s[i].end == p.end && s[i].seq > p.seq {

@@ -84,7 +84,7 @@ func (e *Engine) indexed() {
 		// Only processors have become free, and the head is blocked as before: who was tried and is not wider than what was free
 		// then does not start now, because there is less time left.
 		if e.candidates.Any(p.seen, e.free) {
-			e.backfill(queue.Fit{Free: e.free, Extra: p.extra, Window: p.shadow - e.now})
+			e.backfill(queue.Fit{Free: e.free, Extra: p.extra, Window: p.shadow - e.now, Above: p.seen})
 		}
 		return
 	}

@@ -70,13 +70,11 @@ func (x *Index) Any(above, upTo int32) bool {
 	return x.present>>lo&(2<<(hi-lo)-1) != 0
 }
 
-// left counts a job out and gives its class.
-func (x *Index) left(procs int32) int {
-	c := x.class(procs)
+// left counts a job of a class out.
+func (x *Index) left(c int) {
 	if x.widths[c]--; x.widths[c] == 0 {
 		x.present &^= 1 << c
 	}
-	return c
 }
 
 // Visits counts the nodes that insertions, removals and sweeps have looked into so far: what they cost, on any machine.
@@ -100,7 +98,9 @@ func (x *Index) newLeaf() *leaf {
 		l.off, l.n, l.live = 0, 0, 0
 		return l
 	}
-	return newLeaf(leafCap)
+	l := newLeaf(leafCap)
+	l.shortest = make([]uint32, x.classes)
+	return l
 }
 
 func (x *Index) newInner(bottom bool) *inner {
@@ -158,7 +158,7 @@ func (x *Index) Insert(e Entry) {
 	if x.root == nil {
 		x.visits++
 		if x.only.room() {
-			x.only.put(x.only.at(key, e.Seq), key, &e)
+			x.only.put(x.only.at(key, e.Seq), key, &e, c)
 			return
 		}
 		x.grow()
@@ -182,7 +182,8 @@ func (x *Index) Insert(e Entry) {
 			}
 			x.visits++
 			in.widen(i, short, c, x.classes)
-			l.put(l.at(key, e.Seq), key, &e)
+			l.shortest[c] = min(l.shortest[c], short)
+			l.put(l.at(key, e.Seq), key, &e, c)
 			return
 		}
 		if in.kids[i].n == fanout {
@@ -309,7 +310,7 @@ func (x *Index) Remove(key float64, seq int64) bool {
 		if procs == gap {
 			return false
 		}
-		x.left(procs)
+		x.left(x.class(procs))
 		x.n--
 		return true
 	}
@@ -330,7 +331,7 @@ func (x *Index) remove(in *inner, key uint64, seq int64) bool {
 		if procs == gap {
 			return false
 		}
-		x.left(procs)
+		x.left(x.class(procs))
 	} else if !x.remove(in.kids[i], key, seq) {
 		return false
 	}
@@ -382,11 +383,11 @@ func (x *Index) PopMin() (Entry, bool) {
 	if x.root == nil {
 		x.visits++
 		e := x.only.pop()
-		x.left(e.Procs)
+		x.left(x.class(e.Procs))
 		return e, true
 	}
 	e := x.popMin(x.root)
-	x.left(e.Procs)
+	x.left(x.class(e.Procs))
 	x.settle()
 	return e, true
 }

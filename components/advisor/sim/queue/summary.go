@@ -5,17 +5,18 @@ import (
 	"math/bits"
 )
 
-// Widths fall into classes, two an octave: 1, 2, 3, 4, 5 to 6, 7 to 8, 9 to 12, 13 to 16 and so on. Widths up to 2^23 are told
-// apart; wider ones share the last class.
+// Widths fall into classes, two an octave: 1, 2, 3, 4 to 5, 6 to 7, 8 to 11, 12 to 15, 16 to 23 and so on. A power of two, which
+// most widths are, is the narrowest of its class: when fewer processors are free, the class is out. Widths below 2^23 are told apart;
+// wider ones share the last class.
 const maxClasses = 46
 
 func class(procs int32) int {
-	w := uint32(procs - 1)
-	b := bits.Len32(w) // procs lies above 2^(b−1) and up to 2^b
+	w := uint32(procs)
+	b := bits.Len32(w) // procs is 2^(b−1) or more and below 2^b
 	if b < 2 {
-		return b
+		return 0
 	}
-	return min(2*(b-1)+int(w>>(b-2)&1), maxClasses-1)
+	return min(2*(b-1)+int(w>>(b-2)&1)-1, maxClasses-1)
 }
 
 // class is the class of a width in this index: the last one holds all widths from there on.
@@ -52,8 +53,21 @@ func (s *summary) widen(i int, short uint32, c, classes int) {
 	}
 }
 
-// bounds says whether a job decides the summary of child i, so that without it the summary is but a bound.
-func (s *summary) bounds(i int, short uint32, c int) bool { return short <= s.shortest[c*fanout+i] }
+// renew takes the shortest limits of a leaf's classes from c on, one of which has changed, into the summary of child i.
+func (s *summary) renew(i, c int, shortest []uint32) {
+	least := uint32(nobody)
+	if c > 0 {
+		least = s.shortest[(c-1)*fanout+i]
+	}
+	for ; c < len(shortest); c++ {
+		least = min(least, shortest[c])
+		p := &s.shortest[c*fanout+i]
+		if *p == least {
+			return // nothing further changes
+		}
+		*p = least
+	}
+}
 
 func (s *summary) open(i, n, classes int) {
 	copy(s.stale[i+1:n+1], s.stale[i:n])
@@ -81,22 +95,18 @@ func (s *summary) take(o *summary, half, classes int) {
 
 // summariseLeaf computes the summary of leaf i anew.
 func (x *Index) summariseLeaf(in *inner, i int) {
-	var short [maxClasses]uint32
-	for c := range short[:x.classes] {
-		short[c] = nobody
+	l := in.leaves[i]
+	for c := range l.shortest {
+		l.shortest[c] = nobody
 	}
-	l, last := in.leaves[i], x.classes-1
 	for k := int(l.off); k < int(l.n); k++ {
-		a := &l.ask[k]
-		c, v := min(class(a.procs), last), squeeze(a.limit)
-		if a.procs == gap {
-			v = nobody
+		if c := l.class[k]; c != gapClass {
+			l.shortest[c] = min(l.shortest[c], squeeze(l.ask[k].limit))
 		}
-		short[c] = min(short[c], v)
 	}
 	least := uint32(nobody)
-	for c := range x.classes {
-		least = min(least, short[c])
+	for c, v := range l.shortest {
+		least = min(least, v)
 		in.shortest[c*fanout+i] = least
 	}
 	in.stale[i] = false

@@ -1,39 +1,56 @@
 package queue
 
+import (
+	"encoding/binary"
+	"math/bits"
+)
+
 // Fit says which jobs a sweep is looking for: those of at most Free processors that end within Window or need at most
 // Extra processors.
 type Fit struct {
 	Free, Extra int32
 	Window      int64
+	// Above is a promise of the caller: no job of at most so many processors fits, because all of them were tried when more time was
+	// left. The sweep does not look for them.
+	Above int32
 }
 
-// search is a sweep under way. A job fits if it is not wider than free, and not both longer than window and wider than extra. The
-// leaf's loop writes that with one branch a job, and a predictable one: the sign bit of (free−w) | (window−limit)&(extra−w) is not
-// set.
+// search is a sweep under way. A job fits if it is not wider than free, and not both longer than window and wider than extra; one
+// branch says that, a predictable one: the sign bit of (free−w) | (window−limit)&(extra−w) is not set.
 type search struct {
-	x                   *Index
-	free, window, extra int64
-	short               uint32 // the window, squeezed
-	take                func(slot int32)
-	// What tells a node whether the summary of a child is exact without the jobs taken out of it.
-	in    *inner
-	child int
-	last  int // the last class
-	dirty bool
+	x                          *Index
+	free, window, extra, above int64
+	short                      uint32 // the window, squeezed
+	lo, hi                     uint64 // the classes in which jobs may fit
+	take                       func(slot int32)
+	changed                    uint64 // classes of a leaf that lost their shortest job
+}
+
+// narrow sets which classes are sought with the processors that are free now, and says whether anybody is in them.
+func (s *search) narrow() bool {
+	if s.free <= s.above {
+		return false
+	}
+	s.hi = uint64(s.x.class(int32(s.free)))
+	return s.x.present&(2<<(s.hi&63)-1<<(s.lo&63)) != 0
 }
 
 // Sweep takes out, in order, every job that fits what those before it have left, and hands its slot to take: one backfill
 // pass. It updates f.
 func (x *Index) Sweep(f *Fit, take func(slot int32)) {
-	if f.Free <= 0 || x.n == 0 {
+	if f.Free <= f.Above || x.n == 0 {
 		return
 	}
-	s := search{x: x, free: int64(f.Free), window: f.Window, extra: int64(f.Extra), take: take}
+	s := search{x: x, free: int64(f.Free), window: f.Window, extra: int64(f.Extra), above: int64(f.Above), take: take}
+	s.lo = uint64(x.class(f.Above + 1))
+	if !s.narrow() {
+		return
+	}
 	if x.root == nil {
 		x.visits++
 		x.n -= x.only.sweep(&s)
 	} else {
-		s.short, s.last = squeeze(f.Window), x.classes-1
+		s.short = squeeze(f.Window)
 		before := x.n
 		x.sweep(x.root, &s)
 		if x.n != before {
@@ -45,57 +62,65 @@ func (x *Index) Sweep(f *Fit, take func(slot int32)) {
 
 // sweep takes out of a leaf what fits and counts it.
 func (l *leaf) sweep(s *search) (taken int) {
+	n := int(l.n)
+	asks, classes := l.ask[:n], l.class
 	free, window, extra := s.free, s.window, s.extra
-	for k := int(l.off); free > 0; k++ {
-		asks := l.ask[:l.n]
-		for ; k+4 <= len(asks); k += 4 { // four at a time, while none of them fits
-			a := asks[k : k+4 : k+4]
-			w0, w1, w2, w3 := int64(a[0].procs), int64(a[1].procs), int64(a[2].procs), int64(a[3].procs)
-			if ((free-w0)|((window-a[0].limit)&(extra-w0)))&((free-w1)|((window-a[1].limit)&(extra-w1)))&
-				((free-w2)|((window-a[2].limit)&(extra-w2)))&((free-w3)|((window-a[3].limit)&(extra-w3))) >= 0 {
+	lo, hi := (128-s.lo)*lanes, (127-s.hi)*lanes
+sweep:
+	for at := int(l.off) &^ 7; at < n; at += 8 {
+		w := binary.LittleEndian.Uint64(classes[at:])
+		for m := (w + lo) &^ (w + hi) & (128 * lanes); m != 0; m &= m - 1 {
+			i := at + bits.TrailingZeros64(m)/8
+			if i >= len(asks) {
 				break
 			}
-		}
-		for ; k < len(asks); k++ {
-			a := &asks[k]
+			a := &asks[i]
 			w := int64(a.procs)
-			if (free-w)|((window-a.limit)&(extra-w)) >= 0 {
-				break
+			if (free-w)|((window-a.limit)&(extra-w)) < 0 {
+				continue
 			}
+			free -= w
+			if a.limit > window {
+				extra -= w
+			}
+			slot := a.slot
+			s.free = free
+			l.taken(i, s)
+			taken++
+			s.take(slot)
+			if !s.narrow() {
+				break sweep
+			}
+			hi = (127 - s.hi) * lanes
 		}
-		if k >= len(asks) {
-			break
-		}
-		a := asks[k]
-		l.cut(k)
-		taken++
-		free -= int64(a.procs)
-		if a.limit > window {
-			extra -= int64(a.procs)
-		}
-		c := s.x.left(a.procs)
-		if s.in != nil && !s.dirty {
-			s.dirty = s.in.bounds(s.child, squeeze(a.limit), c)
-		}
-		s.take(a.slot)
 	}
 	s.free, s.extra = free, extra
-	if taken > 0 && l.n-l.off > l.live+l.live/4+4 {
+	if taken > 0 && l.n-l.off > 2*l.live+8 {
 		l.close() // the next sweep has less to look at
 	}
 	return taken
 }
 
+// taken cuts out what a sweep has chosen, and notes whether it was the shortest of its class.
+func (l *leaf) taken(i int, s *search) {
+	c := int(l.class[i])
+	if l.shortest != nil && squeeze(l.ask[i].limit) <= l.shortest[c] {
+		s.changed |= 1 << c
+	}
+	l.cut(i)
+	s.x.left(c)
+}
+
 // next is the first child from i on that may hold a job that fits: one of the class of free or lower that is short enough, or one
 // of the class of extra or lower.
 func (in *inner) next(i int, s *search) int {
-	if s.free <= 0 {
+	if !s.narrow() {
 		return in.n
 	}
-	short := in.shortest[min(class(int32(s.free)), s.last)*fanout:][:in.n]
+	short := in.shortest[s.hi*fanout:][:in.n]
 	window := s.short
-	if s.extra > 0 {
-		narrow := in.shortest[min(class(int32(min(s.extra, s.free))), s.last)*fanout:][:in.n]
+	if extra := min(s.extra, s.free); extra > s.above {
+		narrow := in.shortest[s.x.class(int32(extra))*fanout:][:in.n]
 		for ; i < len(short); i++ {
 			if short[i] <= window || narrow[i] != nobody {
 				return i
@@ -117,7 +142,7 @@ func (x *Index) sweep(in *inner, s *search) {
 		before := x.n
 		if in.bottom {
 			x.visits++
-			s.in, s.child, s.dirty = in, i, false
+			s.changed = 0
 			x.n -= in.leaves[i].sweep(s)
 		} else {
 			x.sweep(in.kids[i], s)
@@ -127,14 +152,24 @@ func (x *Index) sweep(in *inner, s *search) {
 			i++
 			continue
 		}
-		if !in.bottom {
+		if in.bottom {
+			in.lost(i, s.changed)
+		} else {
 			in.stale[i] = true
-		} else if s.dirty {
-			x.summariseLeaf(in, i) // now, while the leaf is at hand
 		}
 		if !x.thinned(in, i) {
 			i++
 		}
 		// What moved down to i, or was joined, has not been looked at or is looked at again, which does no harm.
+	}
+}
+
+// lost brings the summary of leaf i up to date after some classes have lost their shortest jobs.
+func (in *inner) lost(i int, classes uint64) {
+	l := in.leaves[i]
+	for m := classes; m != 0; m &= m - 1 {
+		c := bits.TrailingZeros64(m)
+		l.shortest[c] = l.least(c)
+		in.renew(i, c, l.shortest)
 	}
 }
