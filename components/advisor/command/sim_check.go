@@ -33,6 +33,7 @@ textbook table), hpc2n, muri and openb. It exits with 1 if a cell is short.`,
 
 func newSimBench() *cobra.Command {
 	var shared, only string
+	var megabytes int64
 	c := &cobra.Command{
 		Use:   "bench",
 		Short: "Measure the simulator's speed beside a plain Python simulator",
@@ -40,10 +41,11 @@ func newSimBench() *cobra.Command {
 (what it needs is not there). Times are processor times, so that other work on the machine changes them little.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			return bench.Run(c.OutOrStdout(), shared, only)
+			return bench.Run(c.OutOrStdout(), shared, only, megabytes)
 		},
 	}
 	c.Flags().StringVar(&shared, "shared", "../shared", "folder that holds traces/")
-	c.Flags().StringVar(&only, "only", "", "one of python, million, growth, philly, openb, env")
+	c.Flags().Int64Var(&megabytes, "megabytes", 2048, "how long the file of large is")
+	c.Flags().StringVar(&only, "only", "", "one of python, million, growth, philly, openb, env; and large, a long file read as a stream, which is measured only when named")
 	return c
 }

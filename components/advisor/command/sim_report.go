@@ -1,17 +1,15 @@
 package command
 
 import (
-	"bufio"
 	"fmt"
 	"io"
 	"os"
 	"slices"
 	"text/tabwriter"
 
-	"github.com/parquet-go/parquet-go"
-
 	"github.com/berth-hpc/berth/components/advisor/sim/engine"
 	"github.com/berth-hpc/berth/components/advisor/sim/experiment"
+	"github.com/berth-hpc/berth/components/advisor/sim/metrics"
 	"github.com/berth-hpc/berth/components/advisor/sim/plot"
 	"github.com/berth-hpc/berth/components/advisor/sim/workload"
 )
@@ -22,19 +20,31 @@ type report struct {
 	out     io.Writer
 	runs    []*experiment.Outcome
 	repairs string
-	jobs    []experiment.JobResult
+	results *resultWriter
 	bars    []engine.Stretch
 }
 
 func newReport(out io.Writer, f *runFlags) *report { return &report{out: out, flags: f} }
 
 // begin hooks into a run what the report needs of it.
-func (r *report) begin(s *experiment.Setup) {
+func (r *report) begin(s *experiment.Setup) error {
 	if r.flags.results != "" {
-		s.Job = func(j *experiment.JobResult) { r.jobs = append(r.jobs, *j) }
+		var err error
+		if r.results, err = newResults(r.flags.results); err != nil {
+			return err
+		}
+		s.Job = r.results.add
 	}
 	if r.flags.gantt != "" {
 		s.Stretch = func(b engine.Stretch) { r.bars = append(r.bars, b) }
+	}
+	return nil
+}
+
+// drop leaves nothing half-written behind; it is harmless after finish.
+func (r *report) drop() {
+	if r.results != nil {
+		r.results.drop()
 	}
 }
 
@@ -55,8 +65,8 @@ func (r *report) finish(errs io.Writer) error {
 	if err := r.table(); err != nil {
 		return err
 	}
-	if r.flags.results != "" {
-		if err := writeResults(r.flags.results, r.jobs); err != nil {
+	if r.results != nil {
+		if err := r.results.keep(); err != nil {
 			return err
 		}
 	}
@@ -68,8 +78,7 @@ func (r *report) finish(errs io.Writer) error {
 	if r.flags.cdf != "" {
 		var curves []plot.Curve
 		for _, o := range r.runs {
-			jct, _, _ := o.Jobs.Values()
-			curves = append(curves, plot.Curve{Name: o.Policy, Values: jct})
+			curves = append(curves, plot.Curve{Name: o.Policy, Values: o.Jobs.JCT()})
 		}
 		return plot.CDF(r.flags.cdf, "Completion times", "seconds from submission to end", curves)
 	}
@@ -93,6 +102,10 @@ func (r *report) table() error {
 		return err
 	}
 	for _, o := range r.runs {
+		if o.Summary.Approximate {
+			fmt.Fprintf(r.out, "%s: more than %d jobs: percentiles and CVaR95 are within %g %% of the exact ones, all else is exact\n", o.Policy,
+				metrics.ExactUpTo, 100*metrics.RelativeError)
+		}
 		if e := o.Engine; e != nil && (e.NodeStarts > 0 || e.NodeFailures > 0 || e.Cost > 0) {
 			fmt.Fprintf(r.out, "%s: nodes up %.1f h, started %d times, failed %d times, cost %.2f\n", o.Policy, e.UpHours, e.NodeStarts, e.NodeFailures, e.Cost)
 		}
@@ -158,45 +171,6 @@ func lanes(bars []plot.Bar) {
 	for i := range bars {
 		bars[i].Of = len(ends[bars[i].Row])
 	}
-}
-
-// resultRow is a line of the results. Times are microseconds; start is −1 for jobs that never started.
-type resultRow struct {
-	ID       int64   `parquet:"id"`
-	User     string  `parquet:"user,dict"`
-	Account  string  `parquet:"account,dict"`
-	Model    string  `parquet:"model,dict"`
-	Width    float64 `parquet:"width"`
-	Submit   int64   `parquet:"submit"`
-	Start    int64   `parquet:"start"`
-	End      int64   `parquet:"end"`
-	Service  int64   `parquet:"service"`
-	Limit    int64   `parquet:"limit"`
-	Deadline int64   `parquet:"deadline"`
-	Outcome  string  `parquet:"outcome,dict"`
-	Preempts int32   `parquet:"preempts"`
-	Requeues int32   `parquet:"requeues"`
-	Node     string  `parquet:"node,dict"`
-}
-
-// writeResults writes through a temporary file, so that a failure leaves nothing half-written.
-func writeResults(path string, jobs []experiment.JobResult) error {
-	return writeFile(path, func(w io.Writer) error {
-		if hasSuffix(path, ".parquet") {
-			rows := make([]resultRow, len(jobs))
-			for i, j := range jobs {
-				rows[i] = resultRow{j.ID, j.User, j.Account, j.Model, j.Width, j.Submit, j.Start, j.End, j.Service, j.Limit, j.Deadline, j.Outcome, int32(j.Preempts), int32(j.Requeues), j.Node}
-			}
-			return parquet.Write(w, rows, parquet.Compression(&parquet.Zstd))
-		}
-		b := bufio.NewWriter(w)
-		fmt.Fprintln(b, "id,user,account,model,width,submit_us,start_us,end_us,service_us,limit_us,deadline_us,outcome,preempts,requeues,node")
-		for _, j := range jobs {
-			fmt.Fprintf(b, "%d,%s,%s,%s,%g,%d,%d,%d,%d,%d,%d,%s,%d,%d,%s\n", j.ID, csvField(j.User), csvField(j.Account), csvField(j.Model), j.Width, j.Submit, j.Start, j.End,
-				j.Service, j.Limit, j.Deadline, j.Outcome, j.Preempts, j.Requeues, j.Node)
-		}
-		return b.Flush()
-	})
 }
 
 // writeFile writes a file whole or not at all.

@@ -88,6 +88,7 @@ func (f *runFlags) run(c *cobra.Command) error {
 		}
 	}
 	report := newReport(c.OutOrStdout(), f)
+	defer report.drop()
 	for _, p := range policies {
 		setup.Policy = strings.TrimSpace(p)
 		out, repairs, err := f.once(setup, est, report)
@@ -123,7 +124,9 @@ func (f *runFlags) once(setup experiment.Setup, est experiment.Estimates, rep *r
 		setup.Typical = experiment.TypicalOf(jobs)
 		src = workload.FromSlice(jobs)
 	}
-	rep.begin(&setup)
+	if err := rep.begin(&setup); err != nil {
+		return nil, "", err
+	}
 	out, err := experiment.Run(setup, src)
 	if err != nil {
 		return nil, "", err

@@ -86,18 +86,22 @@ type Engine struct {
 	held    map[int64]*Job        // by id, waiting for others
 	after   map[int64][]dependant // by the id they wait for
 	ids     map[int64]struct{}    // of live jobs
-	broken  map[int64]struct{}    // ids of jobs that ended without completing
-	spare   []*Job
-	live    int
-	busy    int // cards of which anybody holds a share
-	view    View
-	shapes  map[shape]int32
-	never   map[int32]bool
-	stats   Stats
-	buf     []cluster.Tenant
-	observe Observer
-	result  Result
-	demand  cluster.Demand
+	arrays  map[int64]*array      // with tasks in the system
+	broken  map[int64]struct{}    // ids of jobs that ended without completing, the latest of them:
+	// these, the oldest at brokenNext once there are as many as are remembered.
+	brokenRing []int64
+	brokenNext int
+	spare      []*Job
+	live       int
+	busy       int // cards of which anybody holds a share
+	view       View
+	shapes     map[shape]int32
+	never      map[int32]bool
+	stats      Stats
+	buf        []cluster.Tenant
+	observe    Observer
+	result     Result
+	demand     cluster.Demand
 }
 
 // host is what the engine knows of a node beside its resources.
@@ -161,7 +165,7 @@ func New(cfg Config, sink func(*Result)) (*Engine, error) {
 	}
 	e := &Engine{cfg: cfg, sink: sink, nodes: cfg.Spec.Build(), matrix: cluster.NewMatrix(cfg.Spec),
 		noise: cluster.NewInterference(cfg.Seed, cfg.NoInterference), wakeAt: workload.Never,
-		held: map[int64]*Job{}, after: map[int64][]dependant{}, ids: map[int64]struct{}{}, broken: map[int64]struct{}{}, shapes: map[shape]int32{}, never: map[int32]bool{}}
+		held: map[int64]*Job{}, after: map[int64][]dependant{}, ids: map[int64]struct{}{}, arrays: map[int64]*array{}, broken: map[int64]struct{}{}, shapes: map[shape]int32{}, never: map[int32]bool{}}
 	e.chooser = placement.NewChooser(p, e.nodes)
 	e.mirror.build(cfg.Spec, p)
 	e.view.e = e
@@ -235,6 +239,7 @@ func (e *Engine) Submit(w *workload.Job) error {
 	e.jobSeq++
 	e.live++
 	e.ids[j.ID] = struct{}{}
+	e.join(j)
 	e.due = true
 	j.shape = e.shapeOf(j)
 	if e.impossible(j) {
@@ -256,7 +261,10 @@ func (e *Engine) admit(j *Job) {
 			return
 		}
 		// An id that is not live has completed, or is not known, which Slurm takes for the same.
-		if _, live := e.ids[id]; live && id != j.ID {
+		if a := e.arrays[id]; a != nil && id != j.Array {
+			j.waitsFor++
+			a.after = append(a.after, dependant{j, j.Seq})
+		} else if _, live := e.ids[id]; live && id != j.ID {
 			j.waitsFor++
 			e.after[id] = append(e.after[id], dependant{j, j.Seq})
 		}
@@ -265,7 +273,7 @@ func (e *Engine) admit(j *Job) {
 		e.held[j.ID] = j
 		return
 	}
-	e.enqueue(j)
+	e.enter(j)
 }
 
 func (e *Engine) enqueue(j *Job) {
@@ -408,13 +416,16 @@ func (e *Engine) finish(j *Job, o Outcome) {
 	}
 	delete(e.ids, j.ID)
 	if o != Completed {
-		e.broken[j.ID] = struct{}{}
+		e.breakID(j.ID)
 	}
 	if deps := e.after[j.ID]; deps != nil {
 		delete(e.after, j.ID)
 		for _, d := range deps {
 			e.release(d, o == Completed)
 		}
+	}
+	if j.Array != 0 {
+		e.leaveArray(j, o == Completed)
 	}
 	e.spare = append(e.spare, j)
 }
@@ -434,7 +445,7 @@ func (e *Engine) release(dep dependant, completed bool) {
 	}
 	if d.waitsFor--; d.waitsFor == 0 && e.held[d.ID] == d {
 		delete(e.held, d.ID)
-		e.enqueue(d)
+		e.enter(d)
 		e.due = true
 	}
 }

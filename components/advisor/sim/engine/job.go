@@ -70,7 +70,8 @@ type Job struct {
 	cancelAt  workload.Time
 	waitsFor  int
 	dead      bool
-	index     int // in the list of running jobs
+	active    bool // counts against the bound of its array
+	index     int  // in the list of running jobs
 	shape     int32
 	stretched bool // spread over more nodes than needed
 }

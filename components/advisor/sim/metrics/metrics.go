@@ -2,6 +2,7 @@
 package metrics
 
 import (
+	"maps"
 	"math"
 	"slices"
 
@@ -47,11 +48,13 @@ type Summary struct {
 	// jobs, where no users are named.
 	Fairness float64
 	Preempts int
+	// Approximate says that there were more than ExactUpTo jobs: quantiles and CVaR95 are within RelativeError of the exact ones.
+	Approximate bool
 }
 
-// Collector gathers jobs. The zero value is ready. It keeps three numbers a job.
+// Collector gathers jobs. The zero value is ready. Its memory is bounded, see ExactUpTo.
 type Collector struct {
-	jct, wait, bsld []float64
+	jct, wait, bsld sample
 	users           map[string]*userSum
 	sum             Summary
 	area            float64
@@ -85,9 +88,9 @@ func (c *Collector) Add(j *Job) {
 	jct := workload.InSeconds(j.End - j.Submit)
 	wait := workload.InSeconds(j.End - j.Submit - j.Service)
 	b := BoundedSlowdown(wait, workload.InSeconds(j.Service))
-	c.jct = append(c.jct, jct)
-	c.wait = append(c.wait, wait)
-	c.bsld = append(c.bsld, b)
+	c.jct.add(jct)
+	c.wait.add(wait)
+	c.bsld.add(b)
 	if j.User != "" {
 		if c.users == nil {
 			c.users = map[string]*userSum{}
@@ -102,42 +105,34 @@ func (c *Collector) Add(j *Job) {
 	}
 }
 
-// Values gives the completion times, waits and bounded slowdowns gathered, in order of completion.
-func (c *Collector) Values() (jct, wait, bsld []float64) { return c.jct, c.wait, c.bsld }
+// JCT gives the completion times gathered, in seconds, in order of completion; of more than ExactUpTo jobs a few thousand evenly
+// spaced quantiles.
+func (c *Collector) JCT() []float64 { return c.jct.shape(4096) }
 
 // Summary computes the table for a machine of a capacity (processors or cards); 0 leaves utilisation out.
 func (c *Collector) Summary(capacity float64) Summary {
 	s := c.sum
-	jct, wait, bsld := slices.Clone(c.jct), slices.Clone(c.wait), slices.Clone(c.bsld)
-	slices.Sort(jct)
-	slices.Sort(wait)
-	slices.Sort(bsld)
-	s.MeanJCT, s.P50JCT, s.P95JCT, s.P99JCT = Mean(c.jct), Quantile(jct, .5), Quantile(jct, .95), Quantile(jct, .99)
-	s.MeanWait, s.P50Wait, s.P95Wait, s.P99Wait = Mean(c.wait), Quantile(wait, .5), Quantile(wait, .95), Quantile(wait, .99)
-	s.Max = Quantile(wait, 1)
-	s.MeanBSLD, s.P95BSLD = Mean(c.bsld), Quantile(bsld, .95)
+	s.MeanJCT, s.MeanWait, s.MeanBSLD, s.Max = c.jct.mean(), c.wait.mean(), c.bsld.mean(), c.wait.largest
+	jct, wait, bsld := c.jct.quantiles(), c.wait.quantiles(), c.bsld.quantiles()
+	s.P50JCT, s.P95JCT, s.P99JCT = jct.at(.5), jct.at(.95), jct.at(.99)
+	s.P50Wait, s.P95Wait, s.P99Wait = wait.at(.5), wait.at(.95), wait.at(.99)
+	s.P95BSLD, s.CVaR95 = bsld.at(.95), jct.tail(.95)
+	s.Approximate = c.jct.hist != nil
 	s.Makespan = workload.InSeconds(c.last - c.first)
 	if capacity > 0 && s.Makespan > 0 {
 		s.Utilisation = c.area / (s.Makespan * capacity)
 	}
-	s.CVaR95 = CVaR(jct, .95)
 	s.Fairness = c.fairness()
 	return s
 }
 
 func (c *Collector) fairness() float64 {
-	var xs []float64
 	if len(c.users) == 0 {
-		xs = c.bsld
-	} else {
-		names := make([]string, 0, len(c.users))
-		for n := range c.users {
-			names = append(names, n)
-		}
-		slices.Sort(names) // sums of floats depend on their order
-		for _, n := range names {
-			xs = append(xs, c.users[n].bsld/float64(c.users[n].n))
-		}
+		return jain(c.bsld.n, c.bsld.sum, c.bsld.sumSquare)
+	}
+	var xs []float64
+	for _, n := range slices.Sorted(maps.Keys(c.users)) { // sums of floats depend on their order
+		xs = append(xs, c.users[n].bsld/float64(c.users[n].n))
 	}
 	return Jain(xs)
 }
@@ -189,8 +184,13 @@ func Jain(xs []float64) float64 {
 		s += x
 		q += float64(x * x)
 	}
-	if q == 0 {
+	return jain(len(xs), s, q)
+}
+
+// jain is the index of n numbers of a sum and a sum of squares.
+func jain(n int, sum, squares float64) float64 {
+	if squares == 0 {
 		return 1
 	}
-	return s * s / (float64(len(xs)) * q)
+	return sum * sum / (float64(n) * squares)
 }

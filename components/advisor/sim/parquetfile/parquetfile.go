@@ -37,6 +37,7 @@ type Row struct {
 	QOS       string  `parquet:"qos,dict"`
 	Nice      int32   `parquet:"nice"`
 	Array     int64   `parquet:"array"`
+	ArrayMax  int32   `parquet:"array_limit,optional"`
 	After     []int64 `parquet:"after,list"`
 	Deadline  int64   `parquet:"deadline"`
 }
@@ -44,7 +45,7 @@ type Row struct {
 func toRow(j *workload.Job) Row {
 	return Row{ID: j.ID, Submit: j.Submit, Run: j.Run, Limit: j.Limit, CancelAt: j.CancelAt, Procs: j.Procs, CPUMilli: j.CPUMilli, MemMiB: j.MemMiB,
 		GPUs: j.GPUs, GPUMilli: j.GPUMilli, GPUMemMiB: j.GPUMemMiB, GPUTypes: strings.Join(j.GPUTypes, "|"), Model: j.Model, Util: j.Util, Batch: j.Batch,
-		Latency: j.Class == workload.Latency, User: j.User, Account: j.Account, Partition: j.Partition, QOS: j.QOS, Nice: j.Nice, Array: j.Array,
+		Latency: j.Class == workload.Latency, User: j.User, Account: j.Account, Partition: j.Partition, QOS: j.QOS, Nice: j.Nice, Array: j.Array, ArrayMax: j.ArrayLimit,
 		After: j.After, Deadline: j.Deadline}
 }
 
@@ -52,7 +53,7 @@ func (r *Row) job() workload.Job {
 	j := workload.Job{Run: r.Run, CancelAt: r.CancelAt}
 	j.Request = workload.Request{ID: r.ID, Submit: r.Submit, Limit: r.Limit, Procs: r.Procs, CPUMilli: r.CPUMilli, MemMiB: r.MemMiB, GPUs: r.GPUs,
 		GPUMilli: r.GPUMilli, GPUMemMiB: r.GPUMemMiB, Model: r.Model, Util: r.Util, Batch: r.Batch, User: r.User, Account: r.Account,
-		Partition: r.Partition, QOS: r.QOS, Nice: r.Nice, Array: r.Array, After: r.After, Deadline: r.Deadline}
+		Partition: r.Partition, QOS: r.QOS, Nice: r.Nice, Array: r.Array, ArrayLimit: r.ArrayMax, After: r.After, Deadline: r.Deadline}
 	if r.GPUTypes != "" {
 		j.GPUTypes = strings.Split(r.GPUTypes, "|")
 	}

@@ -239,6 +239,24 @@ func TestConservativeKeepsFirstPromise(t *testing.T) {
 	})
 }
 
+// Ten processors. A holds six until 100, B wants eight and C nine after it; D is narrow and long. EASY promises a start to B alone: D
+// passes, because two processors are left beside B, and C waits for D. Conservative backfill promises one to C as well, and D waits.
+func TestConservativeAgainstEASY(t *testing.T) {
+	jobs := []pool.Job{{ID: 1, Submit: 0, Run: 100, Limit: 100, Procs: 6}, {ID: 2, Submit: 1, Run: 100, Limit: 100, Procs: 8},
+		{ID: 3, Submit: 2, Run: 50, Limit: 50, Procs: 9}, {ID: 4, Submit: 3, Run: 300, Limit: 300, Procs: 2}}
+	for name, want := range map[string][]int64{"fcfs": {0, 100, 200, 250}, "fcfs+easy": {0, 100, 303, 3}, "fcfs+conservative": {0, 100, 200, 250}} {
+		d, err := policy.ParseDiscipline(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		run(t, 10, d, jobs, func(r *pool.Result) {
+			if r.Start != want[r.ID-1] {
+				t.Errorf("%s: job %d starts at %d, want %d", name, r.ID, r.Start, want[r.ID-1])
+			}
+		})
+	}
+}
+
 func TestRefusals(t *testing.T) {
 	e, err := pool.New(pool.Config{Procs: 4, Discipline: policy.Discipline{Order: policy.FCFS}}, nil)
 	if err != nil {

@@ -43,6 +43,8 @@ func gpuJob(in *input, j workload.Job, gpus int32, run float64) (workload.Job, b
 	case run < 0:
 		in.report.repair("job with a negative run time, left out")
 		return j, false, nil
+	case !(run <= workload.MaxSeconds):
+		return j, false, in.errorf("a run time of %g s is out of range", run)
 	case workload.Seconds(run) == 0:
 		in.report.repair("job of zero run time, left out")
 		return j, false, nil

@@ -15,8 +15,11 @@ import (
 	"github.com/berth-hpc/berth/components/advisor/sim/workload"
 )
 
-// maxLine bounds the memory one line may take.
-const maxLine = 1 << 20
+// maxLine bounds the memory one line may take, maxFields the fields of a table's line.
+const (
+	maxLine   = 1 << 20
+	maxFields = 1 << 10
+)
 
 // input is a trace being read: it knows where it is.
 type input struct {
@@ -148,7 +151,11 @@ func newTable(in *input, sep string, need ...string) (*table, error) {
 		}
 		return nil, err
 	}
-	for i, name := range strings.Split(line, sep) {
+	names := strings.Split(line, sep)
+	if len(names) > maxFields {
+		return nil, in.errorf("the header has %d columns; at most %d are read", len(names), maxFields)
+	}
+	for i, name := range names {
 		t.cols[strings.TrimSpace(name)] = i
 	}
 	for _, n := range need {
@@ -188,6 +195,12 @@ func (t *table) next() (bool, error) {
 			for f := range strings.SplitSeq(line, t.sep) {
 				t.row = append(t.row, f)
 			}
+		}
+		if len(t.row) > maxFields {
+			if err := t.in.bad(t.in.errorf("%d fields where the header has %d", len(t.row), len(t.cols))); err != nil {
+				return false, err
+			}
+			continue
 		}
 		if len(t.row) < len(t.cols) {
 			if err := t.in.bad(t.in.errorf("%d fields where the header has %d; the line is truncated", len(t.row), len(t.cols))); err != nil {

@@ -2,7 +2,6 @@ package trace
 
 import (
 	"encoding/json"
-	"fmt"
 	"strings"
 
 	"github.com/berth-hpc/berth/components/advisor/sim/workload"
@@ -32,7 +31,7 @@ type phillyJob struct {
 
 // readPhillyJSON streams the raw Philly log. The run time is the sum of the attempts, the cards those of the first.
 func readPhillyJSON(in *input, emit func(workload.Job) bool) error {
-	counted := &lineCounter{r: in.r}
+	counted := newLineCounter(in.r)
 	d := json.NewDecoder(counted)
 	fail := func(err error) error {
 		in.line = counted.lines + 1
@@ -43,6 +42,7 @@ func readPhillyJSON(in *input, emit func(workload.Job) bool) error {
 	}
 	id := int64(0)
 	for d.More() {
+		counted.element()
 		var p phillyJob
 		if err := d.Decode(&p); err != nil {
 			return fail(err)
@@ -82,7 +82,9 @@ func (p *phillyJob) job(in *input, id int64) (j workload.Job, keep bool, err err
 		if err != nil || end < start {
 			continue
 		}
-		run += end - start
+		if run += end - start; run > workload.Seconds(workload.MaxSeconds) {
+			return j, false, in.errorf("job %s runs longer than the clock allows", p.JobID)
+		}
 		if gpus == 0 {
 			for _, n := range a.Detail {
 				gpus += len(n.GPUs)
@@ -92,9 +94,6 @@ func (p *phillyJob) job(in *input, id int64) (j workload.Job, keep bool, err err
 	if run == 0 {
 		in.report.repair("job without a finished attempt, left out")
 		return j, false, nil
-	}
-	if run > workload.Seconds(workload.MaxSeconds) {
-		return j, false, in.errorf("job %s: %v", p.JobID, fmt.Errorf("runs longer than the clock allows"))
 	}
 	j.ID, j.User, j.Account, j.Partition = id, p.User, p.VC, p.VC
 	return gpuJob(in, j, int32(min(gpus, 1<<20)), workload.InSeconds(run))

@@ -34,10 +34,12 @@ func readSacct(in *input, emit func(workload.Job) bool) error {
 	if !t.has(idCol) {
 		idCol = "JobID"
 	}
+	limits := arrayLimits{}
 	return t.rows(emit, func() (j workload.Job, keep bool, err error) {
 		if strings.Contains(t.str(idCol), ".") || strings.Contains(t.str("JobID"), ".") {
 			return j, false, nil // a step
 		}
+		limits.note(t)
 		if !finished(t.str("State")) || isUnknown(t.str("Start")) || isUnknown(t.str("End")) {
 			in.report.repair("job that has not run to an end, left out")
 			return j, false, nil
@@ -45,8 +47,49 @@ func readSacct(in *input, emit func(workload.Job) bool) error {
 		if j, err = sacctRow(t, idCol); err != nil {
 			return j, false, err
 		}
+		j.ArrayLimit = limits[j.Array]
 		return keepRun(in, j)
 	})
+}
+
+// arrayLimits is how many tasks of an array may run at once, by the array's id, as far as sacct has said. It says so in two places:
+// in the JobID of the record that stands for tasks that have not started, such as 12_[4-10%2], and in the SubmitLine.
+type arrayLimits map[int64]int32
+
+// manyArrays bounds the memory.
+const manyArrays = 1 << 16
+
+func (l arrayLimits) note(t *table) {
+	head, tasks, ok := strings.Cut(t.str("JobID"), "_")
+	if !ok {
+		return
+	}
+	id, err := strconv.ParseInt(head, 10, 64)
+	if err != nil || l[id] > 0 {
+		return
+	}
+	_, limit, found := strings.Cut(strings.TrimSuffix(tasks, "]"), "%")
+	if !found {
+		words := strings.Fields(t.str("SubmitLine"))
+		for i, w := range words {
+			spec, isArray := strings.CutPrefix(w, "--array=")
+			if (w == "--array" || w == "-a") && i+1 < len(words) {
+				spec, isArray = words[i+1], true
+			} else if s, short := strings.CutPrefix(w, "-a"); !isArray && short && s != "" && s[0] >= '0' && s[0] <= '9' {
+				spec, isArray = s, true
+			}
+			if isArray {
+				_, limit, found = strings.Cut(spec, "%")
+				break
+			}
+		}
+	}
+	if n, err := strconv.ParseInt(limit, 10, 32); found && err == nil && n > 0 {
+		if len(l) >= manyArrays {
+			clear(l)
+		}
+		l[id] = int32(n)
+	}
 }
 
 func sacctRow(t *table, idCol string) (j workload.Job, err error) {
@@ -58,6 +101,9 @@ func sacctRow(t *table, idCol string) (j workload.Job, err error) {
 			return j, in.errorf("JobID %q is not a number", t.str("JobID"))
 		}
 		if n, err := strconv.ParseInt(task, 10, 32); err == nil {
+			if j.ID < 0 || j.ID >= 1<<42 || n < 0 || n >= 1<<20 {
+				return j, in.errorf("JobID %q is out of range", t.str("JobID"))
+			}
 			j.ID = j.ID<<20 + n + 1
 		}
 	} else if j.ID, err = strconv.ParseInt(strings.SplitN(t.str(idCol), "+", 2)[0], 10, 64); err != nil {
@@ -150,6 +196,9 @@ func slurmDuration(s string) (workload.Time, error) {
 	default:
 		sec = v[1] * 60
 	}
+	if sec > workload.MaxSeconds {
+		return 0, fmt.Errorf("%q is longer than the clock allows", s)
+	}
 	return sec * workload.Second, nil
 }
 
@@ -218,7 +267,7 @@ func sizeMiB(s string, memory bool) (float64, error) {
 		}
 	}
 	v, err := strconv.ParseFloat(s, 64)
-	if err != nil || !(v >= 0 && v < 1e15) {
+	if err != nil || !(v >= 0 && v*mult < 1e15) {
 		return 0, fmt.Errorf("%q is not an amount", s)
 	}
 	return v * mult, nil
@@ -251,8 +300,11 @@ func keepRun(in *input, j workload.Job) (workload.Job, bool, error) {
 type sacctJob struct {
 	JobID int64 `json:"job_id"`
 	Array struct {
-		JobID slurmNumber `json:"job_id"`
-	} `json:"array"`
+		JobID  slurmNumber `json:"job_id"`
+		Limits struct {
+			Max struct{ Running struct{ Tasks slurmNumber } }
+		}
+	}
 	Association struct{ Account, Partition, User string }
 	User        string
 	Partition   string
@@ -308,7 +360,7 @@ func (s *slurmStates) UnmarshalJSON(b []byte) error {
 
 // readSacctJSON streams the array "jobs" of sacct --json.
 func readSacctJSON(in *input, emit func(workload.Job) bool) error {
-	counted := &lineCounter{r: in.r}
+	counted := newLineCounter(in.r)
 	d := json.NewDecoder(counted)
 	fail := func(err error) error {
 		in.line = counted.lines + 1
@@ -318,6 +370,7 @@ func readSacctJSON(in *input, emit func(workload.Job) bool) error {
 		return fail(orUnexpected(err, "it does not begin with {"))
 	}
 	for d.More() {
+		counted.element()
 		key, err := d.Token()
 		if err != nil {
 			return fail(err)
@@ -333,6 +386,7 @@ func readSacctJSON(in *input, emit func(workload.Job) bool) error {
 			return fail(orUnexpected(err, `"jobs" is not a list`))
 		}
 		for d.More() {
+			counted.element()
 			var s sacctJob
 			if err := d.Decode(&s); err != nil {
 				return fail(err)
@@ -381,7 +435,13 @@ func (s *sacctJob) job(in *input) (j workload.Job, keep bool, err error) {
 			return j, false, in.errorf("job %d: time %g s is out of range", s.JobID, v)
 		}
 	}
-	j.ID, j.Array = s.JobID, int64(s.Array.JobID.v)
+	j.ID = s.JobID
+	if v := s.Array.JobID.v; v > 0 && v < 1<<42 {
+		j.Array = int64(v)
+	}
+	if v := s.Array.Limits.Max.Running.Tasks.v; v > 0 && v < 1<<31 {
+		j.ArrayLimit = int32(v)
+	}
 	j.Submit = workload.Seconds(s.Time.Submission.v)
 	if s.Time.Eligible.v > s.Time.Submission.v && s.Time.Eligible.v <= s.Time.Start.v {
 		j.Submit = workload.Seconds(s.Time.Eligible.v)
@@ -418,14 +478,28 @@ func (s *sacctJob) job(in *input) (j workload.Job, keep bool, err error) {
 	return keepRun(in, j)
 }
 
-// lineCounter counts the lines that have been read through it, which is near enough to say where a JSON error lies.
+// maxElement bounds the memory that one element of a JSON trace may take: one job, or what sacct says beside its jobs.
+const maxElement = 8 << 20
+
+// lineCounter counts the lines that have been read through it, which is near enough to say where a JSON error lies, and refuses to
+// read on where an element has no end.
 type lineCounter struct {
 	r     io.Reader
 	lines int
+	left  int // bytes that the element may still take
 }
 
+func newLineCounter(r io.Reader) *lineCounter { return &lineCounter{r: r, left: maxElement} }
+
+// element begins another element.
+func (c *lineCounter) element() { c.left = maxElement }
+
 func (c *lineCounter) Read(p []byte) (int, error) {
+	if c.left <= 0 {
+		return 0, fmt.Errorf("an element is longer than %d bytes", maxElement)
+	}
 	n, err := c.r.Read(p)
+	c.left -= n
 	for _, b := range p[:n] {
 		if b == '\n' {
 			c.lines++

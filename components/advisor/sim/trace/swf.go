@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"strconv"
 	"strings"
 
@@ -55,7 +56,9 @@ func readSWF(in *input, emit func(workload.Job) bool) error {
 				if in.report.Header == nil {
 					in.report.Header = map[string]string{}
 				}
-				in.report.Header[strings.TrimSpace(k)] = strings.TrimSpace(v)
+				if len(in.report.Header) < maxFields {
+					in.report.Header[strings.TrimSpace(k)] = strings.TrimSpace(v)
+				}
 			}
 			continue
 		}
@@ -82,7 +85,8 @@ func swfJob(in *input, f []string) (j workload.Job, keep bool, err error) {
 	}
 	var v [swfColumns]float64
 	for i := range v {
-		if v[i], err = in.number("column "+strconv.Itoa(i+1), f[i]); err != nil {
+		if v[i], err = strconv.ParseFloat(f[i], 64); err != nil || !(math.Abs(v[i]) <= workload.MaxSeconds) {
+			_, err = in.number("column "+strconv.Itoa(i+1), f[i])
 			return j, false, err
 		}
 	}

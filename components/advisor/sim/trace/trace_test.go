@@ -92,6 +92,37 @@ func TestFormats(t *testing.T) {
 	}
 }
 
+const sacctHead = "JobID|Submit|Start|End|State|AllocTRES\n"
+
+// Slurm's arrays: the tasks know their array, and how many of them may run at once where sacct says so.
+func TestArrays(t *testing.T) {
+	row := func(id, state, line string) string {
+		return id + "|2026-01-05T10:00:00|2026-01-05T10:01:00|2026-01-05T11:01:00|" + state + "|cpu=1|" + line + "\n"
+	}
+	head := strings.TrimSuffix(sacctHead, "\n") + "|SubmitLine\n"
+	for name, text := range map[string]string{
+		"record of tasks that wait": head + row("12_[4-10%2]", "PENDING", "") + row("12_3", "COMPLETED", ""),
+		"--array=":                  head + row("12_3", "COMPLETED", "sbatch --array=1-10%2 run.sh"),
+		"-a":                        head + row("12_3", "COMPLETED", "sbatch -a 1-10%2 run.sh"),
+		"-a without a space":        head + row("12_3", "COMPLETED", "sbatch -a1-10%2 run.sh"),
+		"json": `{"jobs":[{"job_id":15,"array":{"job_id":12,"limits":{"max":{"running":{"tasks":2}}}},"time":{"submission":1,"start":2,"end":9},
+			"state":{"current":["COMPLETED"]},"required":{"CPUs":1}}]}`,
+	} {
+		format := "sacct"
+		if name == "json" {
+			format = "sacct-json"
+		}
+		jobs, _, err := read(t, text, Options{Format: format})
+		if err != nil || len(jobs) != 1 || jobs[0].Array != 12 || jobs[0].ArrayLimit != 2 {
+			t.Errorf("%s: %+v, %v", name, jobs, err)
+		}
+	}
+	jobs, _, err := read(t, head+row("12_3", "COMPLETED", "sbatch run.sh --array=1-9%4x")+row("13", "COMPLETED", "sbatch -A lab run.sh"), Options{Format: "sacct"})
+	if err != nil || len(jobs) != 2 || jobs[0].ArrayLimit != 0 || jobs[1].Array != 0 {
+		t.Errorf("without a bound: %+v, %v", jobs, err)
+	}
+}
+
 // Bad lines stop the reader with file and line, or are counted where that was asked for.
 func TestBadTraces(t *testing.T) {
 	for _, c := range []struct{ name, format, text, want string }{
@@ -106,6 +137,14 @@ func TestBadTraces(t *testing.T) {
 		{"truncated JSON", "sacct-json", `{"jobs":[{"job_id":1`, "t:1: not the output of sacct --json"},
 		{"other JSON", "philly-json", `{"jobs":[]}`, "t:1: not a Philly job log"},
 		{"unknown model", "gavel", "Nobody's model (batch size 1)\tc\t-n\t1\t5\t0\t1\n", "give Gavel's simulation_throughputs.json"},
+		{"bytes without an end of line", "swf", strings.Repeat("1 ", 1<<20), "t:1: the line is longer than 1048576 bytes"},
+		{"table without an end of columns", "philly", "timestamp,duration,num_gpus" + strings.Repeat(",x", 2000) + "\n", "t:1: the header has 2003 columns; at most 1024 are read"},
+		{"row without an end of fields", "philly", "timestamp,duration,num_gpus\n" + strings.Repeat("1,", 2000) + "\n", "t:2: 2001 fields where the header has 3"},
+		{"element without an end", "sacct-json", `{"jobs":[{"job_id":1,"name":"` + strings.Repeat("x", 9<<20), "an element is longer than 8388608 bytes"},
+		{"run time beyond the clock", "muri", "job_id,num_gpu,submit_time,iterations,model_name,iteration_time\n3,4,1000,1e11,bert,1e11\n", "t:2: a run time of 1e+19 s is out of range"},
+		{"memory beyond counting", "sacct", sacctHead + "1|2026-01-05T10:00:00|2026-01-05T10:01:00|2026-01-05T11:01:00|COMPLETED|mem=99999999999999P\n", "t:2: TRES mem: "},
+		{"negative fraction of a card", "openb", "name,cpu_milli,memory_mib,num_gpu,gpu_milli,creation_time,deletion_time\np-1,6000,12288,1,-460,10,110\n", `t:2: gpu_milli: "-460" is not a whole number`},
+		{"share of several cards", "openb", "name,cpu_milli,memory_mib,num_gpu,gpu_milli,creation_time,deletion_time\np-1,6000,12288,2,460,10,110\n", "t:2: job 1: 2 cards and a share of 460 thousandths"},
 		{"unknown format", "", "hello\nworld\n", "the format is not recognised; name it with --format"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -277,39 +316,4 @@ func TestSharedTraces(t *testing.T) {
 			}
 		}
 	}
-}
-
-// Readers never panic, never give an invalid job, never one out of order, whatever they are fed; errors name the file.
-func FuzzRead(f *testing.F) {
-	f.Add(swfLine, "swf")
-	f.Add("JobID|Submit|Start|End|State\n1|2026-01-05T10:00:00|2026-01-05T10:01:00|2026-01-05T11:01:00|COMPLETED\n", "sacct")
-	f.Add(`{"jobs":[{"job_id":7,"time":{"start":1,"end":2}}]}`, "sacct-json")
-	f.Add("timestamp,duration,num_gpus\n2017-10-09 07:01:55,66.0,2\n", "philly")
-	f.Add(`[{"jobid":"a","attempts":[{"start_time":"2017-10-07 01:00:00","end_time":"2017-10-07 02:00:00"}],"submitted_time":"2017-10-07 00:59:00"}]`, "philly-json")
-	f.Add("LM (batch size 20)\tcmd\t--steps\t1\t647\t5.5\t2\n", "gavel")
-	f.Add("job_name,inst_num,start_time,end_time,plan_gpu\nj1,2,100,400,100\n", "alibaba2020")
-	f.Add("job_id,num_gpu,submit_time,iterations,model_name,iteration_time\n3,4,1000,10,bert,190\n", "muri")
-	f.Add("name,cpu_milli,memory_mib,num_gpu,gpu_milli,creation_time,deletion_time\nopenb-pod-0001,6000,12288,1,460,10,110\n", "openb")
-	f.Add("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03.9799600,4000,50\n", "azure")
-	f.Fuzz(func(t *testing.T, text, format string) {
-		for _, lenient := range []bool{false, true} {
-			tr, err := Read("t", strings.NewReader(text), Options{Format: format, Lenient: lenient})
-			if err != nil {
-				return
-			}
-			last := workload.Time(-1 << 62)
-			for j, err := range tr.Jobs() {
-				if err != nil {
-					if !strings.HasPrefix(err.Error(), "t:") {
-						t.Fatalf("the error does not say where: %v", err)
-					}
-					break
-				}
-				if j.Submit < last || j.Limit <= 0 || j.Run < 0 || j.Validate() != nil {
-					t.Fatalf("bad job %+v after %d", j, last)
-				}
-				last = j.Submit
-			}
-		}
-	})
 }

@@ -75,7 +75,9 @@ type Request struct {
 	Nice                          int32
 	// Array is the id of the array a job is a task of, 0 for none.
 	Array int64
-	// After lists jobs that must have completed before this one may start.
+	// ArrayLimit is how many tasks of the array may run at once (Slurm's --array=…%N), 0 for no bound.
+	ArrayLimit int32
+	// After lists jobs that must have completed before this one may start. The id of an array stands for all its tasks.
 	After []int64
 	// Deadline is the absolute time by which the job should have completed, 0 for none.
 	Deadline Time
@@ -146,6 +148,8 @@ func (j *Job) Validate() error {
 		return fmt.Errorf("job %d: negative run time %d µs", j.ID, j.Run)
 	case j.Limit < 0:
 		return fmt.Errorf("job %d: negative time limit %d µs", j.ID, j.Limit)
+	case j.ArrayLimit < 0:
+		return fmt.Errorf("job %d: %d tasks of its array may run at once; 0 means no bound", j.ID, j.ArrayLimit)
 	case j.Procs < 0, j.GPUs < 0, j.CPUMilli < 0, j.MemMiB < 0:
 		return fmt.Errorf("job %d: asks for a negative amount of a resource", j.ID)
 	case j.GPUMilli < 0 || j.GPUMilli > 1000:
