@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"time"
+	_ "time/tzdata" // for --timezone in images that have no zones
 
 	"github.com/spf13/cobra"
 

@@ -101,6 +101,8 @@ type Stats struct {
 	BusyArea float64
 	// WaitingArea is job-microseconds waited, and SystemArea job-microseconds in the system: integrals over time for Little's law.
 	WaitingArea, SystemArea float64
+	// Visits counts the nodes of the waiting queue's index that were looked into: what passes cost, on any machine.
+	Visits int64
 }
 
 // New makes an engine; sink gets every job as it ends.
@@ -127,7 +129,15 @@ func New(cfg Config, sink func(*Result)) (*Engine, error) {
 }
 
 // Stats gives the counts so far.
-func (e *Engine) Stats() *Stats { return &e.stats }
+func (e *Engine) Stats() *Stats {
+	if e.static {
+		e.stats.Visits = e.waiting.Visits()
+		if e.candidates != e.waiting {
+			e.stats.Visits += e.candidates.Visits()
+		}
+	}
+	return &e.stats
+}
 
 // Waiting is the number of waiting jobs.
 func (e *Engine) Waiting() int {
@@ -346,5 +356,5 @@ func Run(cfg Config, src workload.Source, sink func(*Result)) (*Stats, error) {
 		}
 	}
 	e.Drain()
-	return &e.stats, nil
+	return e.Stats(), nil
 }
