@@ -3,6 +3,8 @@ package mutation_test
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"regexp"
 	"runtime"
 	"strings"
@@ -101,4 +103,24 @@ func onMachine(machine *slurmtest.Machine, conf string) string {
 			return "AuthAltParameters=jwt_key=" + machine.Key("jwt_hs256.key")
 		}
 	})
+}
+
+// A pool of a thousand workers is one line of ranges, which slurmctld reads.
+func TestSlurmctldTakesAThousandNodes(t *testing.T) {
+	slurmctld := newScratch(t)
+	text, err := os.ReadFile(filepath.Join(clusters, "laptop.cue"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	large := strings.NewReplacer(`cpus: 8, memory: "16Gi"`, `cpus: 2000, memory: "4Ti"`, "max: 3, cpus: 2", "max: 1000, cpus: 2").Replace(string(text))
+	if !strings.Contains(large, "cpus: 2000") || !strings.Contains(large, "max: 1000") {
+		t.Fatalf("the laptop's site is written in another way:\n%s", text)
+	}
+	made, err := newJudge(t).judge(mutation.Site{Name: "laptop", Files: map[string]string{"laptop.cue": large}, Edits: []string{"1,000 workers"}})
+	if err != nil || made == nil {
+		t.Fatalf("not accepted: %v", err)
+	}
+	if err := slurmctld.start(t.Context(), made); err != nil {
+		t.Error(err)
+	}
 }
