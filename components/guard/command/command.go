@@ -116,7 +116,8 @@ func run(ctx context.Context, o options) error {
 	store := &guard.Store{Dir: o.store}
 	programs := &slurm.Programs{Conf: store.Conf()}
 	waiting := &await.Server{Pending: programs.PoweringUp, Patience: func() time.Duration { return patience(store.Conf()) }, Log: slog.New(handler)}
-	g := &guard.Guard{Slurm: releasing{programs, waiting}, Store: store, Scratch: o.scratch, Log: slog.New(handler)}
+	daemon := releasing{programs, waiting}
+	g := &guard.Guard{Slurm: daemon, Store: store, Scratch: o.scratch, Log: slog.New(handler)}
 	if o.accounts {
 		g.Accounts = &accounting.Database{Programs: programs}
 	}
@@ -126,7 +127,7 @@ func run(ctx context.Context, o options) error {
 		Key: client.ObjectKey{Namespace: o.namespace, Name: o.name},
 	}
 	if o.workersNamespace != "" {
-		keeper := &keep.Keeper{Slurm: programs, Kubernetes: api, Namespace: o.workersNamespace, Log: g.Log}
+		keeper := &keep.Keeper{Slurm: daemon, Kubernetes: api, Namespace: o.workersNamespace, Log: g.Log}
 		go keeper.Run(ctx)
 	}
 	g.Log.Info("started", "SlurmConfig", watcher.Key.String(), "store", o.store)

@@ -21,13 +21,16 @@ const (
 	// or a restart sets it back. SuspendTime is minutes, so nothing is powered down in between.
 	pace  = 5 * time.Second
 	check = 30 * time.Second
-	// askTimeout bounds a question to slurmctld.
-	askTimeout = 30 * time.Second
+	// askTimeout bounds a question to slurmctld, roundTimeout a round with its reconfigure.
+	askTimeout   = 30 * time.Second
+	roundTimeout = 3 * time.Minute
 )
 
 // Programs runs Slurm's programs.
 type Programs interface {
 	Run(ctx context.Context, timeout time.Duration, name string, args ...string) (string, error)
+	// Reconfigure makes slurmctld read its configuration again.
+	Reconfigure(ctx context.Context) error
 }
 
 // Keeper keeps slurmctld's list in step with the pools.
@@ -68,7 +71,7 @@ func (k *Keeper) Run(ctx context.Context) {
 
 // Round compares and, where they differ, sets.
 func (k *Keeper) Round(ctx context.Context, now time.Time) error {
-	ctx, cancel := context.WithTimeout(ctx, 2*askTimeout)
+	ctx, cancel := context.WithTimeout(ctx, roundTimeout)
 	defer cancel()
 	var pools v1alpha1.WorkerPoolList
 	if err := k.Kubernetes.List(ctx, &pools, client.InNamespace(k.Namespace)); err != nil {
@@ -78,19 +81,28 @@ func (k *Keeper) Round(ctx context.Context, now time.Time) error {
 	if !known || wanted == k.wanted && now.Sub(k.checked) < check {
 		return nil
 	}
-	out, err := k.Slurm.Run(ctx, askTimeout, "scontrol", "show", "config")
+	has, err := k.current(ctx)
 	if err != nil {
 		return err
 	}
-	has, err := current(out)
-	if err != nil {
-		return err
+	before := has
+	if wanted == "" && has != "" {
+		// slurmctld 24.11 goes by the counts of the list before until it gets another one with counts: an empty one frees no
+		// node. Only a reconfigure forgets them; it sets the file's list.
+		if err := k.Slurm.Reconfigure(ctx); err != nil {
+			return fmt.Errorf("make slurmctld forget the nodes that stay up: %w", err)
+		}
+		if has, err = k.current(ctx); err != nil {
+			return err
+		}
 	}
 	if has != wanted {
 		if _, err := k.Slurm.Run(ctx, askTimeout, "scontrol", "update", "SuspendExcNodes="+wanted); err != nil {
 			return fmt.Errorf("set the nodes that stay up: %w", err)
 		}
-		k.Log.Info("nodes that stay up", "before", has, "now", wanted)
+	}
+	if before != wanted {
+		k.Log.Info("nodes that stay up", "before", before, "now", wanted)
 	}
 	k.wanted, k.checked = wanted, now
 	return nil
@@ -117,8 +129,12 @@ func List(pools []v1alpha1.WorkerPool) (list string, known bool) {
 	return strings.Join(parts, ","), true
 }
 
-// current reads SuspendExcNodes from scontrol's answer, its parts in order; "" where it has none.
-func current(config string) (string, error) {
+// current asks for slurmctld's SuspendExcNodes, its parts in order; "" where it has none.
+func (k *Keeper) current(ctx context.Context) (string, error) {
+	config, err := k.Slurm.Run(ctx, askTimeout, "scontrol", "show", "config")
+	if err != nil {
+		return "", err
+	}
 	for line := range strings.Lines(config) {
 		key, value, found := strings.Cut(line, "=")
 		if !found || strings.TrimSpace(key) != "SuspendExcNodes" {

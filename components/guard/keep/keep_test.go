@@ -18,9 +18,12 @@ import (
 	"github.com/berth-hpc/berth/components/guard/keep"
 )
 
-// slurm remembers its list as slurmctld does.
+// slurm remembers its list as slurmctld does: what it goes by outlives an empty list, but not a reconfigure.
 type slurm struct {
 	list string
+	file string
+	// obeyed is the list that nodes are kept up by.
+	obeyed string
 	sets int
 	fail error
 }
@@ -42,7 +45,15 @@ func (s *slurm) Run(_ context.Context, _ time.Duration, name string, args ...str
 		return "", fmt.Errorf("unexpected: %s %s", name, words)
 	}
 	s.list, s.sets = list, s.sets+1
+	if list != "" {
+		s.obeyed = list
+	}
 	return "", nil
+}
+
+func (s *slurm) Reconfigure(context.Context) error {
+	s.list, s.obeyed = s.file, s.file
+	return nil
 }
 
 func pool(name string, max int32, floor *v1alpha1.Floor) *v1alpha1.WorkerPool {
@@ -109,8 +120,8 @@ func TestSlurmctldKeepsWhatThePoolsSay(t *testing.T) {
 		}
 	}
 	round(time.Minute)
-	if daemon.list != "" {
-		t.Errorf("keeps %q, want nothing", daemon.list)
+	if daemon.list != "" || daemon.obeyed != "" {
+		t.Errorf("keeps %q by %q, want nothing", daemon.list, daemon.obeyed)
 	}
 	daemon.fail = errors.New("Unable to contact slurm controller")
 	if err := keeper.Round(context.Background(), now.Add(time.Hour)); err == nil {
