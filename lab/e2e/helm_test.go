@@ -32,6 +32,8 @@ func TestHelmInstall(t *testing.T) {
 	}
 	gone := func() {
 		t.Helper()
+		// The autoscaler ends a pool; helm would take it away together with the pools.
+		r.kubectl("delete", "workerpools", "-n", workers, "--all", "--wait", "--timeout=3m")
 		s.must(helm, "uninstall", "slurm", "--namespace", platform, "--wait", "--timeout", "5m")
 		r.eventually(workersLeave, "all pods leave", func() (bool, string) {
 			pods := append(r.pods(platform, ""), r.pods(workers, "")...)
