@@ -24,8 +24,8 @@ type slurm struct {
 	file string
 	// obeyed is the list that nodes are kept up by.
 	obeyed string
-	sets int
-	fail error
+	sets   int
+	fail   error
 }
 
 func (s *slurm) Run(_ context.Context, _ time.Duration, name string, args ...string) (string, error) {
