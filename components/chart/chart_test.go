@@ -7,6 +7,9 @@ import (
 	"strings"
 	"testing"
 
+	"cuelang.org/go/cue"
+	"cuelang.org/go/cue/cuecontext"
+	"cuelang.org/go/cue/load"
 	"helm.sh/helm/v3/pkg/action"
 	"helm.sh/helm/v3/pkg/chartutil"
 	"helm.sh/helm/v3/pkg/cli"
@@ -15,6 +18,7 @@ import (
 	"helm.sh/helm/v3/pkg/storage/driver"
 
 	"github.com/berth-hpc/berth/components/api/v1alpha1"
+	"github.com/berth-hpc/berth/renderer/shape"
 )
 
 var update = flag.Bool("update", false, "rewrite testdata/*.yaml")
@@ -114,6 +118,34 @@ func TestInstall(t *testing.T) {
 	}
 	if !strings.Contains(release.Manifest, "kind: WorkerPool") {
 		t.Error("the release has no WorkerPool")
+	}
+}
+
+// Helm itself refuses a wrong value by values.schema.json, before it touches the cluster.
+func TestHelmRefusesWrongValues(t *testing.T) {
+	releases := storage.Init(driver.NewMemory())
+	install := action.NewInstall(&action.Configuration{
+		Releases: releases, KubeClient: &kubefake.FailingKubeClient{PrintingKubeClient: kubefake.PrintingKubeClient{Out: &strings.Builder{}}, BuildError: os.ErrInvalid},
+		Capabilities: capabilities(), Log: t.Logf,
+	})
+	install.ReleaseName, install.Namespace = "slurm", cli.New().Namespace()
+	values := full()
+	values["login"].(map[string]any)["nodePort"] = 22
+	_, err := install.Run(loadChart(t), values)
+	if err == nil || !strings.Contains(err.Error(), "/login/nodePort") {
+		t.Errorf("want a refusal that names login.nodePort, got %v", err)
+	}
+	if all, err := releases.ListReleases(); err != nil || len(all) > 0 {
+		t.Errorf("a release was made of wrong values: %v %v", all, err)
+	}
+}
+
+// The longest name that a site's pool can have is one that the chart takes.
+func TestLongestPoolName(t *testing.T) {
+	values := full()
+	values["pools"].([]any)[0].(map[string]any)["name"] = "p" + strings.Repeat("o", 46) + "l"
+	if _, err := render(t, values); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -220,5 +252,35 @@ func TestControlPlaneDoesNotRestart(t *testing.T) {
 		if was := podTemplates(t, before[key]); !equal(was, templates) {
 			t.Errorf("%s restarts", key)
 		}
+	}
+}
+
+// values.schema.json is what the definition of the values in values.cue says.
+func TestValuesSchemaIsTheDefinition(t *testing.T) {
+	instances := load.Instances([]string{"./components/chart"}, &load.Config{Dir: "../..", Env: append(os.Environ(), "CUE_REGISTRY=none")})
+	definition := cuecontext.New().BuildInstance(instances[0]).LookupPath(cue.ParsePath("#Values"))
+	if err := definition.Err(); err != nil {
+		t.Fatal(err)
+	}
+	values, err := shape.Of(definition)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := values.JSONSchema("Values of slurm-platform")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const file = "slurm-platform/values.schema.json"
+	if *update {
+		if err := os.WriteFile(file, want, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	have, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(have) != string(want) {
+		t.Errorf("%s is not made from values.cue; go test ./components/chart -update", file)
 	}
 }

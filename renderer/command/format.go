@@ -1,0 +1,143 @@
+package command
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"cuelang.org/go/cue/errors"
+	"cuelang.org/go/cue/format"
+	"github.com/google/renameio/v2"
+	"github.com/pmezard/go-difflib/difflib"
+	"github.com/spf13/cobra"
+)
+
+// formatted is what fmt says of one file.
+type formatted struct {
+	File    string `json:"file"`
+	Changed bool   `json:"changed"` // written, or with --check or --diff: would be
+	Diff    string `json:"diff,omitempty"`
+}
+
+func newFormat(s *settings) *cobra.Command {
+	var check, diff bool
+	c := &cobra.Command{
+		Use:   "fmt [FILE...]",
+		Short: "Write the sites' files in CUE's standard form",
+		Long: `Fmt writes the named CUE files, or those in clusters/, in the form of cue fmt: indentation, alignment, line breaks. It changes no
+value and keeps comments. A file that cannot be parsed is an error with its place, and then no file is written.
+
+With --check nothing is written: the files that would change are named, and the exit code is 1 if there are any. --diff also
+shows how.
+
+` + exitCodesHelp,
+		Example: `  berth fmt
+  berth fmt --check
+  berth fmt --diff clusters/lab.cue`,
+		RunE: func(_ *cobra.Command, files []string) error {
+			files, err := s.cueFiles(files)
+			if err != nil {
+				return err
+			}
+			reports, changed, err := s.format(files, !check && !diff, diff)
+			if err != nil {
+				return err
+			}
+			err = s.print(reports, func(w io.Writer) error {
+				for _, r := range reports {
+					if r.Diff != "" {
+						fmt.Fprint(w, r.Diff)
+					} else if r.Changed {
+						fmt.Fprintln(w, r.File)
+					}
+				}
+				return nil
+			})
+			if err == nil && changed > 0 && (check || diff) {
+				return problems{fmt.Sprintf("%d %s not in standard form; berth fmt writes %s so", changed, plural(changed, "file is", "files are"), plural(changed, "it", "them"))}
+			}
+			return err
+		},
+	}
+	c.Flags().BoolVar(&check, "check", false, "write nothing; name the files that would change")
+	c.Flags().BoolVar(&diff, "diff", false, "write nothing; show what would change")
+	return c
+}
+
+// cueFiles are the named files, or those of the repository's clusters/, as a person would type them.
+func (s *settings) cueFiles(files []string) ([]string, error) {
+	if len(files) > 0 {
+		return files, nil
+	}
+	root, err := s.root()
+	if err != nil {
+		return nil, err
+	}
+	found, err := filepath.Glob(filepath.Join(root, "clusters", "*.cue"))
+	for i, file := range found {
+		found[i] = s.shown(file)
+	}
+	return found, err
+}
+
+// format formats all files in memory, and then writes those that differ.
+func (s *settings) format(files []string, write, diff bool) (reports []formatted, changed int, err error) {
+	after := make([][]byte, len(files))
+	for i, file := range files {
+		before, err := os.ReadFile(s.absolute(file))
+		if err != nil {
+			return nil, 0, err
+		}
+		if after[i], err = format.Source(before); err != nil {
+			return nil, 0, atPlace(file, err)
+		}
+		r := formatted{File: file, Changed: !bytes.Equal(before, after[i])}
+		if r.Changed {
+			changed++
+			if diff {
+				r.Diff, err = difflib.GetUnifiedDiffString(difflib.UnifiedDiff{
+					A: difflib.SplitLines(string(before)), B: difflib.SplitLines(string(after[i])), FromFile: "a/" + file, ToFile: "b/" + file, Context: 2,
+				})
+				if err != nil {
+					return nil, 0, err
+				}
+			}
+		}
+		reports = append(reports, r)
+	}
+	for i, file := range files {
+		if !write || !reports[i].Changed {
+			continue
+		}
+		if err := replaceFile(s.absolute(file), after[i]); err != nil {
+			return nil, 0, err
+		}
+	}
+	return reports, changed, nil
+}
+
+// replaceFile writes a file that exists, whole or not at all; through a link, what it links to.
+func replaceFile(path string, text []byte) error {
+	path, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return err
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	return renameio.WriteFile(path, text, info.Mode().Perm())
+}
+
+// atPlace words the first error of a CUE file that cannot be parsed, with its place.
+func atPlace(file string, err error) error {
+	for _, e := range errors.Errors(err) {
+		message, args := e.Msg()
+		if pos := e.Position(); pos.IsValid() {
+			return fmt.Errorf("%s:%d:%d: %s", file, pos.Line(), pos.Column(), fmt.Sprintf(message, args...))
+		}
+	}
+	return fmt.Errorf("%s: %w", file, err)
+}
