@@ -12,6 +12,8 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/spf13/cobra"
+
+	"github.com/berth-hpc/berth/renderer/secrets"
 )
 
 func TestMain(m *testing.M) {
@@ -117,6 +119,20 @@ func runExample(t *testing.T, folder string, words []string) {
 			words = append(words, "--identity", "../lab.agekey")
 		}
 	}
+	if line := strings.Join(words, " "); strings.Contains(line, "secrets doctor") || strings.Contains(line, "secrets reseal") {
+		sealForRecipients(t, folder)
+	}
+	if words[1] == "import" {
+		for name, text := range map[string]string{
+			"slurm.conf":      "ClusterName=old\nNodeName=n[1-2] NodeAddr=10.0.0.[1-2] CPUs=4 RealMemory=8000\nPartitionName=p Nodes=ALL Default=YES\n",
+			"gres.conf":       "",
+			"values-k3s.yaml": "pools: {cpu: {replicas: 2, cpus: 2, memory: 4Gi}}\n",
+		} {
+			if err := os.WriteFile(filepath.Join(filepath.Dir(folder), name), []byte(text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
 	if words[1] == "render" && len(words) > 2 && words[len(words)-1] == "--check" {
 		runExample(t, folder, []string{"berth", "render"})
 	}
@@ -148,6 +164,23 @@ func runExample(t *testing.T, folder string, words []string) {
 	if code := Run(t.Context(), env, words[1:]); code != ExitOK {
 		t.Errorf("%q: exit code %d\n%s%s", words, code, out.String(), errs.String())
 	}
+}
+
+// sealForRecipients gives the site lab a recipient, once, and secrets that are sealed for it.
+func sealForRecipients(t *testing.T, folder string) {
+	t.Helper()
+	more := filepath.Join(folder, "clusters/recipients.cue")
+	if _, err := os.Stat(more); err == nil {
+		return
+	}
+	recipient, err := secrets.NewKey(filepath.Join(filepath.Dir(folder), "lab.agekey"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(more, []byte("package clusters\n\nlab: secrets: recipients: [\""+recipient+"\"]\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	runExample(t, folder, []string{"berth", "secrets", "init", "lab", "--identity", "../lab.agekey"})
 }
 
 func walkCommands(c *cobra.Command, visit func(*cobra.Command)) {

@@ -9,6 +9,7 @@ import (
 
 	"cuelang.org/go/cue/errors"
 	"cuelang.org/go/cue/format"
+	"cuelang.org/go/cue/parser"
 	"github.com/google/renameio/v2"
 	"github.com/pmezard/go-difflib/difflib"
 	"github.com/spf13/cobra"
@@ -90,7 +91,11 @@ func (s *settings) format(files []string, write, diff bool) (reports []formatted
 		if err != nil {
 			return nil, 0, err
 		}
-		if after[i], err = format.Source(before); err != nil {
+		parsed, err := parser.ParseFile(file, before, parser.ParseComments)
+		if err == nil {
+			after[i], err = format.Node(parsed)
+		}
+		if err != nil {
 			return nil, 0, atPlace(file, err)
 		}
 		r := formatted{File: file, Changed: !bytes.Equal(before, after[i])}
@@ -131,8 +136,12 @@ func replaceFile(path string, text []byte) error {
 	return renameio.WriteFile(path, text, info.Mode().Perm())
 }
 
-// atPlace words the first error of a CUE file that cannot be parsed, with its place.
+// atPlace words the first error of a CUE file that cannot be parsed, with its place. Other errors stay as they are.
 func atPlace(file string, err error) error {
+	var ofCUE errors.Error
+	if !errors.As(err, &ofCUE) {
+		return err
+	}
 	for _, e := range errors.Errors(err) {
 		message, args := e.Msg()
 		if pos := e.Position(); pos.IsValid() {

@@ -3,6 +3,7 @@ package command
 import (
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -23,7 +24,7 @@ identity outside of the cluster: without it the secrets are lost.
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	c.AddCommand(newSecretsInit(s), newSecretsKey(s))
+	c.AddCommand(newSecretsInit(s), newSecretsKey(s), newSecretsDoctor(s), newSecretsReseal(s))
 	return c
 }
 
@@ -109,4 +110,104 @@ secrets.recipients. Never commit the file; keep a copy where the cluster's end d
 			})
 		},
 	}
+}
+
+func newSecretsDoctor(s *settings) *cobra.Command {
+	var identity string
+	c := &cobra.Command{
+		Use:   "doctor SITE",
+		Short: "Say who can read which of the site's secrets",
+		Long: `Doctor names, for each sealed file of a site, the age keys that it is sealed for, those among them that are not in the site's
+secrets.recipients, and those that are there and cannot read it. With an identity it also tries to open each, which finds files
+that were changed after they were sealed. It shows no value.
+
+` + exitCodesHelp,
+		Example: `  berth secrets doctor lab
+  berth secrets doctor lab --identity ../lab.agekey`,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: s.completeSites,
+		RunE: func(_ *cobra.Command, names []string) error {
+			root, sites, err := s.sites(names)
+			if err != nil {
+				return err
+			}
+			if identity != "" {
+				identity = s.absolute(identity)
+			}
+			report, err := secrets.Doctor(root, sites[0], identity)
+			if err != nil {
+				return err
+			}
+			wrong := 0
+			for _, one := range report {
+				if !one.Right() {
+					wrong++
+				}
+			}
+			if err := s.print(report, func(w io.Writer) error { return s.doctorTable(w, report) }); err != nil || wrong == 0 {
+				return err
+			}
+			return problems{fmt.Sprintf("%d %s not as the site says; berth secrets reseal %s seals them for secrets.recipients", wrong, plural(wrong, "file is", "files are"), names[0])}
+		},
+	}
+	c.Flags().StringVar(&identity, "identity", "", "age identity file to try to open them with")
+	return c
+}
+
+func (s *settings) doctorTable(w io.Writer, report []secrets.Sealed) error {
+	for _, one := range report {
+		mark := s.colour(green, "ok")
+		if !one.Right() {
+			mark = s.colour(red, "wrong")
+		}
+		fmt.Fprintf(w, "%s %s: %s\n", mark, one.File, strings.Join(one.Recipients, ", "))
+		for _, r := range one.Strangers {
+			fmt.Fprintf(w, "    not in secrets.recipients, and can read it: %s\n", r)
+		}
+		for _, r := range one.Without {
+			fmt.Fprintf(w, "    in secrets.recipients, and cannot read it: %s\n", r)
+		}
+		if one.Problem != "" {
+			fmt.Fprintf(w, "    %s\n", one.Problem)
+		}
+	}
+	return nil
+}
+
+func newSecretsReseal(s *settings) *cobra.Command {
+	var identity string
+	c := &cobra.Command{
+		Use:   "reseal SITE",
+		Short: "Seal the site's secrets for its recipients of today",
+		Long: `Reseal opens the site's secrets with an identity that can read them, and seals them for secrets.recipients: for one who came, and
+no longer for one who went. The values stay, and a file that exactly these can read keeps its bytes. Who could read the secrets
+before may know them: history holds the old files.
+
+` + exitCodesHelp,
+		Example:           `  berth secrets reseal lab --identity ../lab.agekey`,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: s.completeSites,
+		RunE: func(_ *cobra.Command, names []string) error {
+			root, sites, err := s.sites(names)
+			if err != nil {
+				return err
+			}
+			if identity != "" {
+				identity = s.absolute(identity)
+			}
+			files, err := secrets.Reseal(root, sites[0], identity)
+			if err != nil {
+				return err
+			}
+			return s.print(map[string]any{"site": names[0], "files": append([]string{}, files...)}, func(w io.Writer) error {
+				for _, file := range files {
+					fmt.Fprintln(w, file)
+				}
+				_, err := fmt.Fprintf(w, "%d files sealed anew.\n", len(files))
+				return err
+			})
+		},
+	}
+	c.Flags().StringVar(&identity, "identity", "", "age identity file that can read them now")
+	return c
 }

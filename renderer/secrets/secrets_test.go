@@ -45,7 +45,7 @@ func sealedLab(t *testing.T) (root string, s *site.Site) {
 	return root, s
 }
 
-func open(t *testing.T, root, name string) corev1.Secret {
+func opened(t *testing.T, root, name string) corev1.Secret {
 	t.Helper()
 	clear, err := decrypt.File(filepath.Join(root, "clusters/lab/secrets", name), "yaml")
 	if err != nil {
@@ -60,21 +60,21 @@ func open(t *testing.T, root, name string) corev1.Secret {
 
 func TestSopsOpensWhatInitSealed(t *testing.T) {
 	root, _ := sealedLab(t)
-	auth := open(t, root, "slurm-slurm-auth-key.yaml")
+	auth := opened(t, root, "slurm-slurm-auth-key.yaml")
 	if n := len(auth.Data["slurm.key"]); n != 1024 {
 		t.Errorf("slurm.key has %d bytes, want 1024", n)
 	}
-	if other := open(t, root, "slurm-workers-slurm-auth-key.yaml"); string(other.Data["slurm.key"]) != string(auth.Data["slurm.key"]) {
+	if other := opened(t, root, "slurm-workers-slurm-auth-key.yaml"); string(other.Data["slurm.key"]) != string(auth.Data["slurm.key"]) {
 		t.Error("workers and controller have different slurm keys; no worker could register")
 	}
-	if n := len(open(t, root, "slurm-slurm-jwt-key.yaml").Data["jwt_hs256.key"]); n != 32 {
+	if n := len(opened(t, root, "slurm-slurm-jwt-key.yaml").Data["jwt_hs256.key"]); n != 32 {
 		t.Errorf("jwt_hs256.key has %d bytes, want 32", n)
 	}
-	password := string(open(t, root, "slurm-slurm-database.yaml").Data["password"])
+	password := string(opened(t, root, "slurm-slurm-database.yaml").Data["password"])
 	if !regexp.MustCompile(`^[A-Za-z0-9]{32}$`).MatchString(password) {
 		t.Error("the database password is not 32 letters and digits")
 	}
-	hosts := open(t, root, "slurm-workers-slurm-ssh-host-keys.yaml")
+	hosts := opened(t, root, "slurm-workers-slurm-ssh-host-keys.yaml")
 	for _, kind := range []string{"ed25519", "rsa"} {
 		private := hosts.Data["ssh_host_"+kind+"_key"]
 		if !strings.HasPrefix(string(private), "-----BEGIN OPENSSH PRIVATE KEY-----") {
@@ -104,7 +104,7 @@ func TestNothingSealedIsReadable(t *testing.T) {
 		if name == "kustomization.yaml" {
 			continue
 		}
-		for _, value := range open(t, root, name).Data {
+		for _, value := range opened(t, root, name).Data {
 			encoded := base64.StdEncoding.EncodeToString(value)
 			if strings.Contains(string(text), encoded) || strings.Contains(string(text), string(value)) {
 				t.Errorf("%s: a value is readable", name)

@@ -6,6 +6,8 @@ package site
 type Site struct {
 	// Name is the site's field name in package clusters ("lab"); the loader sets it.
 	Name string `json:"-"`
+	// SchemaVersion is the version of the schema that the site is written for: this berth's, or vet refuses it.
+	SchemaVersion int `json:"schemaVersion"`
 	// Variant is "production" or "box". A box site is another site made to run on one development machine: local
 	// directories instead of NFS, small pod requests, Slurm told to believe the declared sizes.
 	Variant string `json:"variant"`
