@@ -202,7 +202,6 @@ func (d *Draft) machines(name string, p *pool, model string) {
 	count := min(p.max, 8)
 	each := (p.max + count - 1) / count
 	if p.gpus > 0 && each*p.gpus > 64 { // a site's host has 64 cards at most
-		count = (p.max*p.gpus + 63) / 64
 		each = max(1, 64/p.gpus)
 		count = (p.max + each - 1) / each
 	}

@@ -8,6 +8,7 @@ import (
 	"cuelang.org/go/cue"
 	"cuelang.org/go/cue/build"
 	"cuelang.org/go/cue/cuecontext"
+	"cuelang.org/go/cue/parser"
 
 	schema "github.com/berth-hpc/berth/cue"
 )
@@ -20,7 +21,11 @@ func Site() (*Type, error) {
 	}
 	instance := build.NewContext().NewInstance("cue", nil)
 	for _, name := range slices.Sorted(maps.Keys(files)) {
-		if err := instance.AddFile(name, files[name]); err != nil {
+		file, err := parser.ParseFile(name, files[name], parser.ParseComments)
+		if err != nil {
+			return nil, fmt.Errorf("the schema in this binary: %w", err)
+		}
+		if err := instance.AddSyntax(file); err != nil {
 			return nil, fmt.Errorf("the schema in this binary: %w", err)
 		}
 	}
