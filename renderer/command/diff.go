@@ -120,7 +120,7 @@ func (s *settings) diff(ctx context.Context, f diffFlags, names []string) ([]*di
 		}
 		var before diff.State
 		if f.live {
-			before, err = f.liveState(ctx, after)
+			before, err = f.liveState(ctx, root, name, after)
 		} else {
 			before, err = from.State(name)
 		}
@@ -216,7 +216,8 @@ func renderedState(rendered *emit.Rendered) diff.State {
 	return diff.State{Name: workingTree, Site: rendered.Compiled.Site, Layers: rendered.Inflated, Entry: entryObjects(rendered)}
 }
 
-func (f *diffFlags) liveState(ctx context.Context, want diff.State) (diff.State, error) {
+// liveState is what the cluster has. The site's value is that of the revision that the cluster follows, where this repository has it.
+func (f *diffFlags) liveState(ctx context.Context, root, name string, want diff.State) (diff.State, error) {
 	reader, err := f.cluster.reader()
 	if err != nil {
 		return diff.State{}, err
@@ -226,6 +227,19 @@ func (f *diffFlags) liveState(ctx context.Context, want diff.State) (diff.State,
 	state, err := live.State(ctx, reader, want)
 	if err != nil {
 		return state, fmt.Errorf("ask the cluster: %w", err)
+	}
+	applied, err := live.Applied(ctx, reader, want)
+	if err != nil {
+		return state, fmt.Errorf("ask the cluster: %w", err)
+	}
+	folder, err := revision.Open(ctx, root, applied)
+	if err != nil {
+		return state, nil // another repository's, or not fetched
+	}
+	defer folder.Close()
+	followed, err := folder.State(name)
+	if err == nil {
+		state.Site, state.Name = followed.Site, "the cluster, which follows "+applied
 	}
 	return state, nil
 }
@@ -238,14 +252,7 @@ func (f *diffFlags) askJobs(ctx context.Context, states ...diff.State) ([]slurmc
 			namespace = state.Site.Namespaces.Slurm
 		}
 	}
-	prefix := []string{"kubectl", "--namespace", namespace}
-	if f.cluster.kubeconfig != "" {
-		prefix = append(prefix, "--kubeconfig", f.cluster.kubeconfig)
-	}
-	if f.cluster.context != "" {
-		prefix = append(prefix, "--context", f.cluster.context)
-	}
-	programs := slurm.Programs{Prefix: append(prefix, "exec", "slurm-controller-0", "--container", "slurmctld", "--")}
+	programs := slurm.Programs{Prefix: f.cluster.inController(namespace, "slurmctld")}
 	jobs, err := programs.Jobs(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("ask the cluster for its jobs: %w; leave --jobs out to go without them", err)

@@ -2,6 +2,7 @@ package command
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/berth-hpc/berth/components/guard/slurm"
 	"github.com/berth-hpc/berth/renderer/site"
 	"github.com/berth-hpc/berth/renderer/status"
 )
@@ -46,7 +48,9 @@ func (f *clusterFlags) completeContexts(*cobra.Command, []string, string) ([]str
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
-func (f *clusterFlags) reader() (client.Reader, error) {
+func (f *clusterFlags) reader() (client.Reader, error) { return f.client() }
+
+func (f *clusterFlags) client() (client.Client, error) {
 	config, err := f.loader().ClientConfig()
 	if err != nil {
 		return nil, fmt.Errorf("no cluster to ask: %w; name one with --kubeconfig or $KUBECONFIG", err)
@@ -59,19 +63,33 @@ func (f *clusterFlags) reader() (client.Reader, error) {
 	return client.New(config, client.Options{Scheme: scheme})
 }
 
+// statusFlags say what is asked, and how often.
+type statusFlags struct {
+	cluster            clusterFlags
+	watch, tree, slurm bool
+	interval           time.Duration
+}
+
 func newStatus(s *settings) *cobra.Command {
-	var cluster clusterFlags
+	var f statusFlags
 	c := &cobra.Command{
 		Use:   "status [SITE]",
 		Short: "Say how far a site is in the cluster, and what is stuck",
-		Long: `Status asks the cluster: which revision each layer has, why one is not Ready, what the guard said of Slurm's configuration, how
-many workers each pool has up, and what is stuck, with the command that mends it. It changes nothing.
+		Long: `Status asks the cluster: which revision is desired and which each layer has, whether one that is not Ready is at its first attempt or
+tries the same again and again, what the guard said of Slurm's configuration, how many workers each pool has up, which mode the advisor
+is in, why jobs wait and what would help, and what is stuck, with the command that mends it. It changes nothing.
+
+Jobs and the advisor are asked about in the controller's pod, through kubectl.
+
+With --tree it also lists what each layer made in the cluster. With --watch it looks again and again and prints what changed, until it
+is interrupted; as JSON it then prints one report a line.
 
 The exit code is 1 while anything is not Ready.
 
 ` + exitCodesHelp,
 		Example: `  berth status lab
-  berth status lab --output json`,
+  berth status lab --watch
+  berth status lab --tree --output json`,
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: s.completeSites,
 		RunE: func(c *cobra.Command, names []string) error {
@@ -79,15 +97,17 @@ The exit code is 1 while anything is not Ready.
 			if err != nil {
 				return err
 			}
-			reader, err := cluster.reader()
+			reader, err := f.cluster.reader()
 			if err != nil {
 				return err
 			}
-			ctx, cancel := context.WithTimeout(c.Context(), cluster.timeout)
-			defer cancel()
-			report, err := status.Read(ctx, reader, one)
+			look := func() (*status.Report, error) { return f.look(c.Context(), reader, one) }
+			if f.watch {
+				return s.watchStatus(c.Context(), f.interval, look)
+			}
+			report, err := look()
 			if err != nil {
-				return fmt.Errorf("ask the cluster: %w", err)
+				return err
 			}
 			if err := s.print(report, func(w io.Writer) error { return s.statusTable(w, report) }); err != nil {
 				return err
@@ -98,8 +118,83 @@ The exit code is 1 while anything is not Ready.
 			return nil
 		},
 	}
-	cluster.add(c, s)
+	c.Flags().BoolVarP(&f.watch, "watch", "w", false, "look again and again, and print what changed")
+	c.Flags().DurationVar(&f.interval, "interval", 5*time.Second, "how often --watch looks")
+	c.Flags().BoolVar(&f.tree, "tree", false, "list what each layer made in the cluster")
+	c.Flags().BoolVar(&f.slurm, "slurm", true, "ask Slurm too, in the controller's pod through kubectl")
+	f.cluster.add(c, s)
 	return c
+}
+
+// look asks the cluster once.
+func (f *statusFlags) look(ctx context.Context, reader client.Reader, one *site.Site) (*status.Report, error) {
+	ctx, cancel := context.WithTimeout(ctx, f.cluster.timeout)
+	defer cancel()
+	report, err := status.Read(ctx, reader, one)
+	if err == nil && f.tree {
+		err = report.ReadTree(ctx, reader, one)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("ask the cluster: %w", err)
+	}
+	if f.slurm {
+		report.AskSlurm(ctx, one, func(ctx context.Context, container string, argv ...string) (string, error) {
+			programs := slurm.Programs{Prefix: f.cluster.inController(one.Namespaces.Slurm, container)}
+			return programs.Run(ctx, f.cluster.timeout, argv[0], argv[1:]...)
+		})
+	}
+	return report, nil
+}
+
+// inController is the command that runs another one in a container of the controller's pod.
+func (f *clusterFlags) inController(namespace, container string) []string {
+	prefix := []string{"kubectl", "--namespace", namespace}
+	if f.kubeconfig != "" {
+		prefix = append(prefix, "--kubeconfig", f.kubeconfig)
+	}
+	if f.context != "" {
+		prefix = append(prefix, "--context", f.context)
+	}
+	return append(prefix, "exec", "slurm-controller-0", "--container", container, "--")
+}
+
+// watchStatus looks at once and then at each interval, and prints each report that differs from the one before, until ctx ends. A
+// cluster that does not answer is said, and asked again.
+func (s *settings) watchStatus(ctx context.Context, interval time.Duration, look func() (*status.Report, error)) error {
+	if interval <= 0 {
+		return fmt.Errorf("--interval %s: use a time above 0, such as 5s", interval)
+	}
+	s.compact = true
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	last := ""
+	for {
+		report, err := look()
+		now := fmt.Sprint(err)
+		if err == nil {
+			text, err := json.Marshal(report)
+			if err != nil {
+				return err
+			}
+			now = string(text)
+		}
+		if now != last && ctx.Err() == nil {
+			last = now
+			if s.output == "table" {
+				fmt.Fprintf(s.env.Out, "%s\n", time.Now().Format(time.TimeOnly))
+			}
+			if err != nil {
+				fmt.Fprintln(s.env.Err, "berth: "+err.Error())
+			} else if err := s.print(report, func(w io.Writer) error { return s.statusTable(w, report) }); err != nil {
+				return err
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
 }
 
 // oneSite loads the named site, or the only one.
@@ -119,15 +214,41 @@ func (s *settings) oneSite(names []string) (*site.Site, error) {
 }
 
 func (s *settings) statusTable(w io.Writer, r *status.Report) error {
+	if r.Desired != "" {
+		fmt.Fprintf(w, "desired %s\n\n", shortRevision(r.Desired))
+	}
 	rows := [][]string{{"LAYER", "STATE", "REVISION", "REASON"}, {"source", s.stateColour(r.Source.State), shortRevision(r.Source.Revision), r.Source.Reason}}
 	for _, layer := range r.Layers {
-		rows = append(rows, []string{layer.Name, s.stateColour(layer.State), shortRevision(layer.Revision), layer.Reason})
+		reason := layer.Reason
+		if layer.Phase != "" {
+			reason = layer.Phase + ": " + reason
+		}
+		if layer.Attempts > 1 {
+			reason = fmt.Sprintf("%s %d times since %s: %s", layer.Phase, layer.Attempts, layer.Since.UTC().Format("15:04 MST"), layer.Reason)
+		}
+		rows = append(rows, []string{layer.Name, s.stateColour(layer.State), shortRevision(layer.Revision), reason})
+		for _, owned := range layer.Objects {
+			rows = append(rows, []string{"  " + owned.Object})
+			for _, made := range owned.Made {
+				rows = append(rows, []string{"    " + made})
+			}
+		}
 	}
 	if err := table(w, rows); err != nil {
 		return err
 	}
 	if r.Slurm != nil {
 		fmt.Fprintf(w, "\nSlurm's configuration: %s %s\n", r.Slurm.State, r.Slurm.Message)
+	}
+	if r.Advisor != nil {
+		fmt.Fprintf(w, "advisor: %s", r.Advisor.Effective)
+		if r.Advisor.Effective != r.Advisor.Wanted {
+			fmt.Fprintf(w, " (the site says %s)", r.Advisor.Wanted)
+		}
+		if r.Advisor.Why != "" {
+			fmt.Fprintf(w, ": %s", r.Advisor.Why)
+		}
+		fmt.Fprintln(w)
 	}
 	if len(r.Pools) > 0 {
 		rows = [][]string{{"POOL", "UP", "STARTING", "BUSY", "MIN", "MAX", "STATE", "REASON"}}
@@ -139,10 +260,27 @@ func (s *settings) statusTable(w io.Writer, r *status.Report) error {
 			return err
 		}
 	}
+	s.statusJobs(w, r)
 	for _, stuck := range r.Stuck {
 		fmt.Fprintf(w, "\n%s %s: %s\n  mend: %s\n", s.colour(red, "stuck"), stuck.What, stuck.Why, stuck.Mend)
 	}
 	return nil
+}
+
+// statusJobs says why jobs wait.
+func (s *settings) statusJobs(w io.Writer, r *status.Report) {
+	if r.Unasked != "" {
+		fmt.Fprintf(w, "\nSlurm was not asked about jobs: %s\n", r.Unasked)
+	}
+	for i, wait := range r.Waiting {
+		if i == 0 {
+			fmt.Fprintln(w)
+		}
+		fmt.Fprintf(w, "%d %s in %s (%s): %s: %s\n", wait.Jobs, plural(wait.Jobs, "job waits", "jobs wait"), wait.Partition, strings.Join(wait.First, ", "), wait.Reason, wait.Means)
+		if wait.Help != "" {
+			fmt.Fprintf(w, "  would help: %s\n", wait.Help)
+		}
+	}
 }
 
 func (s *settings) stateColour(state string) string {

@@ -66,6 +66,23 @@ func State(ctx context.Context, cluster client.Reader, want diff.State) (diff.St
 	return state, nil
 }
 
+// Applied is the commit that Slurm's layer was applied at last; empty: none, or nobody may know.
+func Applied(ctx context.Context, cluster client.Reader, want diff.State) (string, error) {
+	if want.Site == nil {
+		return "", nil
+	}
+	var k kustomizev1.Kustomization
+	err := cluster.Get(ctx, client.ObjectKey{Namespace: want.Site.Namespaces.Flux, Name: flux.KustomizationName("slurm")}, &k)
+	if err != nil {
+		if apierrors.IsNotFound(err) || meta.IsNoMatchError(err) || apierrors.IsForbidden(err) {
+			return "", nil
+		}
+		return "", err
+	}
+	_, commit, _ := strings.Cut(k.Status.LastAppliedRevision, "sha1:") // main@sha1:<commit>
+	return commit, nil
+}
+
 // read is one wanted object as the cluster has it.
 func read(ctx context.Context, cluster client.Reader, o manifest.Object) (manifest.Object, bool, error) {
 	if o.Kind() == "Secret" { // sealed here and open there: there is nothing to compare without the key

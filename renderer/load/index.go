@@ -15,8 +15,10 @@ type entry struct {
 	value token.Pos
 	end   token.Pos
 	node  ast.Node
-	// remove takes the declaration out of the syntax tree; nil for elements that only hold others.
+	// remove takes the declaration out of the syntax tree.
 	remove func()
+	// replace puts another value into the declaration.
+	replace func(ast.Expr)
 }
 
 const pathSeparator = "\x00"
@@ -49,8 +51,8 @@ func without[T comparable](list []T, gone T) []T {
 	return out
 }
 
-func (x *index) add(path []string, label token.Pos, value ast.Node, remove func()) {
-	e := &entry{path: strings.Join(path, pathSeparator), label: label, value: value.Pos(), end: value.End(), node: value, remove: remove}
+func (x *index) add(path []string, label token.Pos, value ast.Node, remove func(), replace func(ast.Expr)) {
+	e := &entry{path: strings.Join(path, pathSeparator), label: label, value: value.Pos(), end: value.End(), node: value, remove: remove, replace: replace}
 	x.entries = append(x.entries, e)
 	x.byPath[e.path] = append(x.byPath[e.path], e)
 }
@@ -64,7 +66,7 @@ func (x *index) decls(path []string, decls []ast.Decl, remover func(ast.Decl) fu
 				continue // a pattern or a computed name
 			}
 			inner := append(path[:len(path):len(path)], name)
-			x.add(inner, d.Label.Pos(), d.Value, remover(d))
+			x.add(inner, d.Label.Pos(), d.Value, remover(d), func(value ast.Expr) { d.Value = value })
 			x.value(inner, d.Value)
 		case *ast.EmbedDecl:
 			x.value(path, d.Expr)
@@ -81,7 +83,7 @@ func (x *index) value(path []string, e ast.Expr) {
 	case *ast.ListLit:
 		for i, element := range e.Elts {
 			inner := append(path[:len(path):len(path)], strconv.Itoa(i))
-			x.add(inner, element.Pos(), element, func() { e.Elts = without(e.Elts, element) })
+			x.add(inner, element.Pos(), element, func() { e.Elts = without(e.Elts, element) }, func(value ast.Expr) { e.Elts[i] = value })
 			x.value(inner, element)
 		}
 	case *ast.BinaryExpr:

@@ -239,8 +239,8 @@ func display(path string) string {
 	return short
 }
 
-// derive fills in what follows from other fields: a pool's card model, speed and memory are those of its hosts.
-func derive(s *site.Site) {
+// Derive fills in what follows from other fields: a pool's card model, speed and memory are those of its hosts.
+func Derive(s *site.Site) {
 	for name, p := range s.Pools {
 		if p.GPUs > 0 && len(p.Hosts) > 0 {
 			g := s.Hosts[p.Hosts[0]].GPUs

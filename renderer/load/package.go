@@ -12,6 +12,7 @@ import (
 type Package struct {
 	Sites []*site.Site
 
+	dir   string
 	views map[string]*view // by site
 }
 
@@ -38,13 +39,13 @@ func open(dir string, names []string) (*Package, error) {
 	if len(problems) > 0 {
 		return nil, problems
 	}
-	p := &Package{views: make(map[string]*view)}
+	p := &Package{dir: dir, views: make(map[string]*view)}
 	for _, s := range v.sites {
 		typed := &site.Site{Name: s.name}
 		if err := s.value.Decode(typed); err != nil {
 			return nil, fmt.Errorf("%s: site %s: the schema in this repository is not the one that this berth knows; run `berth init` to renew it: %w", dir, s.name, err)
 		}
-		derive(typed)
+		Derive(typed)
 		p.Sites = append(p.Sites, typed)
 		p.views[s.name] = v
 	}

@@ -29,7 +29,7 @@ import (
 // States of a part of the site.
 const (
 	Ready     = "Ready"
-	Waiting   = "Waiting"   // for a part before it
+	Blocked   = "Waiting"   // for a part before it
 	Working   = "Working"   // on its way, no failure seen
 	Failed    = "Failed"    // stays so until somebody acts
 	Suspended = "Suspended" // by a person
@@ -38,13 +38,20 @@ const (
 
 // Report is a site as the cluster has it.
 type Report struct {
-	Site   string  `json:"site"`
-	Ready  bool    `json:"ready"`
-	Source Part    `json:"source"`
-	Layers []Part  `json:"layers"`
-	Slurm  *Config `json:"slurm,omitempty"` // nil: no SlurmConfig in the cluster
-	Pools  []Pool  `json:"pools"`
-	Stuck  []Stuck `json:"stuck"`
+	Site  string `json:"site"`
+	Ready bool   `json:"ready"`
+	// Desired is the revision that Flux fetched last: what every layer should be at.
+	Desired string `json:"desired,omitempty"`
+	Source  Part   `json:"source"`
+	Layers  []Part `json:"layers"`
+	// Slurm is nil where the cluster has no SlurmConfig.
+	Slurm *Config `json:"slurm,omitempty"`
+	Pools []Pool  `json:"pools"`
+	// Advisor and Waiting are Slurm's own word, where it was asked; Unasked says why it was not.
+	Advisor *Advisor  `json:"advisor,omitempty"`
+	Waiting []Waiting `json:"waiting"`
+	Unasked string    `json:"unasked,omitempty"`
+	Stuck   []Stuck   `json:"stuck"`
 }
 
 // Part is the Git source or one layer.
@@ -52,8 +59,29 @@ type Part struct {
 	Name     string `json:"name"`
 	State    string `json:"state"`
 	Revision string `json:"revision,omitempty"` // that is in force
-	Reason   string `json:"reason,omitempty"`   // one line; empty when Ready
+	// Attempted is the revision that was tried last, where that is another one.
+	Attempted string `json:"attempted,omitempty"`
+	// Phase tells a first attempt (First) from one that is made again and again (Retrying); empty: neither.
+	Phase string `json:"phase,omitempty"`
+	// Attempts that failed alike, and since when.
+	Attempts int64        `json:"attempts,omitempty"`
+	Since    *metav1.Time `json:"since,omitempty"`
+	Reason   string       `json:"reason,omitempty"` // one line; empty when Ready
+	// Objects are what the layer made in the cluster, where Read was asked for them.
+	Objects []Owned `json:"objects,omitempty"`
 }
+
+// Owned is an object of the site, with those that its controller made.
+type Owned struct {
+	Object string   `json:"object"` // "WorkerPool slurm-workers/cpu"
+	Made   []string `json:"made,omitempty"`
+}
+
+// Phases of a part that is not Ready.
+const (
+	First    = "first attempt" // of this revision: it may simply take its time
+	Retrying = "retrying"      // it failed before, and Flux tries the same again
+)
 
 // Config is Slurm's configuration: what the guard said of the newest.
 type Config struct {
@@ -96,7 +124,7 @@ func Scheme() (*runtime.Scheme, error) {
 // Read asks the cluster about the site. Kinds and objects that are not there yet are part of the report; an error means that
 // the cluster could not be asked.
 func Read(ctx context.Context, cluster client.Reader, s *site.Site) (*Report, error) {
-	r := &Report{Site: s.Name, Layers: []Part{}, Pools: []Pool{}, Stuck: []Stuck{}}
+	r := &Report{Site: s.Name, Layers: []Part{}, Pools: []Pool{}, Waiting: []Waiting{}, Stuck: []Stuck{}}
 	for _, step := range []func(context.Context, client.Reader, *site.Site) error{
 		r.readSource, r.readLayers, r.readReleases, r.readConfig, r.readPools, r.readPods,
 	} {
@@ -135,6 +163,7 @@ func (r *Report) readSource(ctx context.Context, cluster client.Reader, s *site.
 	r.Source.State, r.Source.Reason = stateOf(source.Status.Conditions, source.Generation, source.Status.ObservedGeneration, source.Spec.Suspend)
 	if source.Status.Artifact != nil {
 		r.Source.Revision = source.Status.Artifact.Revision
+		r.Desired = r.Source.Revision
 	}
 	switch r.Source.State {
 	case Failed:
@@ -173,17 +202,48 @@ func (r *Report) addLayer(s *site.Site, layer string, k kustomizev1.Kustomizatio
 	part := Part{Name: layer, Revision: k.Status.LastAppliedRevision}
 	part.State, part.Reason = stateOf(k.Status.Conditions, k.Generation, k.Status.ObservedGeneration, k.Spec.Suspend)
 	if ready := meta.FindStatusCondition(k.Status.Conditions, "Ready"); ready != nil && ready.Reason == "DependencyNotReady" {
-		part.State = Waiting
+		part.State = Blocked
 	}
+	part.progress(k, r.Desired)
 	r.Layers = append(r.Layers, part)
 	what := "layer " + layer
 	switch part.State {
 	case Suspended:
 		r.stuck(what, "somebody suspended it", "flux resume kustomization %s -n %s", k.Name, k.Namespace)
 	case Failed:
-		r.stuck(what, part.Reason, "%s", mendLayer(s, k, part.Reason))
+		why := part.Reason
+		if part.Attempts > 1 {
+			why = fmt.Sprintf("%s (tried %d times since %s; nothing changes by itself)", why, part.Attempts, part.Since.UTC().Format("2006-01-02 15:04 MST"))
+		}
+		r.stuck(what, why, "%s", mendLayer(s, k, part.Reason))
 	}
 }
+
+// progress says of a layer how far it is with the desired revision, from the history that Flux keeps: one entry for each content and
+// outcome, with how often it came to that.
+func (p *Part) progress(k kustomizev1.Kustomization, desired string) {
+	if k.Status.LastAttemptedRevision != p.Revision {
+		p.Attempted = k.Status.LastAttemptedRevision
+	}
+	if p.State == Ready && desired != "" && p.Revision != desired {
+		p.State, p.Reason = Working, "Flux has not come to the desired revision yet"
+	}
+	if p.State != Working && p.State != Failed {
+		return
+	}
+	p.Phase = First
+	latest := k.Status.History.Latest()
+	if latest == nil || latest.LastReconciledStatus == succeeded {
+		return
+	}
+	if tried := latest.Metadata["revision"]; tried != "" && desired != "" && tried != desired {
+		return // it failed at another revision
+	}
+	p.Phase, p.Attempts, p.Since = Retrying, latest.TotalReconciliations, latest.FirstReconciled.DeepCopy()
+}
+
+// succeeded is the outcome of an attempt that brought its revision in force.
+const succeeded = "ReconciliationSucceeded"
 
 // mendLayer is what to do about a layer that Flux could not bring in force.
 func mendLayer(s *site.Site, k kustomizev1.Kustomization, reason string) string {

@@ -136,7 +136,7 @@ func TestTroubles(t *testing.T) {
 // A layer that waits for another is not itself in trouble.
 func TestWaitingIsNotStuck(t *testing.T) {
 	r := readWith(t, source(), layer("slurm", conditions("False", "DependencyNotReady", "dependency 'flux-system/berth-storage' is not ready")))
-	if r.Layers[0].State != Waiting || len(r.Stuck) != 0 || r.Ready {
+	if r.Layers[0].State != Blocked || len(r.Stuck) != 0 || r.Ready {
 		t.Fatalf("%+v", r)
 	}
 }

@@ -1,0 +1,132 @@
+package explain_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/berth-hpc/berth/components/api"
+	"github.com/berth-hpc/berth/components/chart"
+	"github.com/berth-hpc/berth/renderer/compile"
+	"github.com/berth-hpc/berth/renderer/explain"
+	"github.com/berth-hpc/berth/renderer/load"
+)
+
+func explainer(t *testing.T, site string) (*load.Package, *explain.Explainer) {
+	t.Helper()
+	opened, err := load.Open("../../clusters", site)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := explain.New(opened, site, "../..", compile.Parts{Chart: chart.Files, ChartDir: chart.Dir, CRDs: api.CRDs()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return opened, e
+}
+
+// Every field of a site explains, and every place that it turns into traces back to it.
+func TestEveryFieldExplainsAndTracesBack(t *testing.T) {
+	for site, every := range map[string]int{"lab": 1, "laptop": 9, "lab-box": 17, "campus": 41} {
+		t.Run(site, func(t *testing.T) {
+			opened, e := explainer(t, site)
+			leaves := e.Leaves(nil)
+			if len(leaves) < 80 {
+				t.Fatalf("only %d fields", len(leaves))
+			}
+			nothing, lines := 0, e.Lines(explain.Query{})
+			for i, leaf := range leaves {
+				if i%every != 0 {
+					continue
+				}
+				full := append([]string{site}, leaf...)
+				known, err := opened.Explain(full)
+				if err != nil {
+					t.Errorf("explain: %v", err)
+					continue
+				}
+				if known.At == nil && known.Schema == "" {
+					t.Errorf("%s: neither written nor the schema's", known.Path)
+				}
+				places := e.Touched(leaf)
+				if len(places) == 0 {
+					nothing++
+					t.Logf("%s = %s turns into nothing", known.Path, known.Value)
+				}
+				for _, p := range places {
+					if !slices.ContainsFunc(lines, func(line explain.Place) bool { return p.Holds(line) }) && p.Text != "{}" && p.Text != "[]" {
+						t.Errorf("%s turns into %s, which no line of the site is", known.Path, p)
+					}
+				}
+			}
+			t.Logf("%d of %d fields turn into nothing", nothing, len(leaves))
+		})
+	}
+}
+
+// Tracing a place of a field finds the field.
+func TestTraceIsExplainBackwards(t *testing.T) {
+	_, e := explainer(t, "laptop")
+	for _, path := range []string{"pools.cpu.memory", "login.replicas", "cluster.name", "slurm.priority.weights.age", "storage.home", "delivery.url"} {
+		places, err := e.Places(load.Steps(path))
+		if err != nil || len(places) == 0 {
+			t.Errorf("%s: %d places (%v)", path, len(places), err)
+			continue
+		}
+		for _, p := range places {
+			kind, name, _ := strings.Cut(p.Object, " ")
+			namespace, name, namespaced := strings.Cut(name, "/")
+			if !namespaced {
+				namespace, name = "", namespace
+			}
+			_, origins, err := e.Trace(explain.Query{Kind: strings.ToLower(kind), Namespace: namespace, Name: name, Field: p.Field})
+			if err != nil {
+				t.Errorf("%s: trace of %s: %v", path, p, err)
+				continue
+			}
+			if !slices.ContainsFunc(origins, func(o explain.Origin) bool { return load.PathText(o.Path) == path }) {
+				t.Errorf("%s turns into %s, whose origins are %+v", path, p, origins)
+			}
+		}
+	}
+}
+
+// A field that other fields take their value from leads to what these turn into, and back.
+func TestValuesThatFollow(t *testing.T) {
+	_, e := explainer(t, "lab")
+	for follower, source := range map[string]string{
+		"network.apiServer": "network.lan", "users.student.gid": "users.student.uid", "slurm.killWait": "",
+	} {
+		sources, err := e.Sources(load.Steps(follower))
+		var got []string
+		for _, s := range sources {
+			got = append(got, load.PathText(s))
+		}
+		if strings.Join(got, " ") != source || err != nil {
+			t.Errorf("%s follows from %q (%v), want %q", follower, got, err, source)
+		}
+	}
+	whole, err := e.Places([]string{"network", "lan"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range e.Touched([]string{"network", "apiServer"}) {
+		if !slices.Contains(whole, p) {
+			t.Errorf("network.lan does not lead to %s", p)
+		}
+	}
+	// The box's fields follow from those of the site that it is the box of, at its lines.
+	opened, box := explainer(t, "lab-box")
+	if at, whole := opened.Of([]string{"lab-box", "pools", "cpu", "max"}); !whole || !strings.HasSuffix(at.File, "lab.cue") {
+		t.Errorf("lab-box.pools.cpu.max is written at %s", at)
+	}
+	places, err := box.Places([]string{"pools", "cpu", "max"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range places {
+		if strings.Contains(p.Text, "KillWait") {
+			t.Errorf("pools.cpu.max leads to %s", p)
+		}
+	}
+}
