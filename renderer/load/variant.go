@@ -224,10 +224,11 @@ func alternatives(v cue.Value) (listed []any, all bool) {
 
 // Admits says whether the schema takes a value for a field, the rules between fields aside.
 func (p *Package) Admits(path []string, value any) bool {
-	field := descend(p.views[path[0]].schema(), path[1:])
+	v := p.views[path[0]]
+	field := descend(v.schema(), path[1:])
 	if !field.Exists() {
 		return false
 	}
-	encoded := field.Context().Encode(numbered(value))
+	encoded := v.context.Encode(numbered(value))
 	return field.Unify(encoded).Validate(cue.Concrete(true)) == nil
 }
