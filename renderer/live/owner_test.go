@@ -6,6 +6,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta/testrestmapper"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -25,7 +26,7 @@ func TestOwner(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	cluster := fake.NewClientBuilder().WithScheme(scheme).WithObjects(
+	cluster := fake.NewClientBuilder().WithScheme(scheme).WithRESTMapper(testrestmapper.TestOnlyStaticRESTMapper(scheme)).WithObjects(
 		&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "slurm-workers", Name: "slurm-login-1-a", OwnerReferences: made("apps/v1", "ReplicaSet", "slurm-login-1")}},
 		&appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "slurm-workers", Name: "slurm-login-1", OwnerReferences: made("apps/v1", "Deployment", "slurm-login")}},
 		&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "slurm-workers", Name: "slurm-login"}},
