@@ -199,11 +199,11 @@ func (g *Guard) endangered(ctx context.Context, config *v1alpha1.SlurmConfig, ha
 	if err != nil {
 		return "", "", fmt.Errorf("read the accepted configuration: %w", err)
 	}
-	from, err := slurmconf.Parse(files["slurm.conf"])
+	from, err := slurmconf.Read(files)
 	if err != nil {
 		return "", "", fmt.Errorf("read the accepted configuration: %w", err)
 	}
-	to, err := slurmconf.Parse(config.Spec.Files["slurm.conf"])
+	to, err := slurmconf.Read(config.Spec.Files)
 	if err != nil {
 		return err.Error(), "", nil
 	}

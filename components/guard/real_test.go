@@ -236,6 +236,19 @@ func TestRealSlurmctld(t *testing.T) {
 		v1alpha1.ConfigWaitingForJobs, "would delete reservation byhand")
 	c.slurm("scontrol", "delete", "ReservationName=byhand")
 
+	// gres.conf alone: the card of a running job would be another's.
+	swapped := c.files()
+	swapped["gres.conf"] = "NodeName=slurm-worker-cpu-0 Name=gpu File=/dev/zero\nNodeName=slurm-worker-cpu-0 Name=gpu File=/dev/null\n"
+	c.want(swapped, v1alpha1.ConfigWaitingForJobs, "gres.conf describes the cards of nodes otherwise: would kill or lose job "+job)
+
+	// A topology that comes hurts nobody.
+	racks := c.files("TopologyPlugin=topology/tree")
+	racks["topology.conf"] = "SwitchName=rack Nodes=slurm-worker-cpu-[0-1]\nSwitchName=site Switches=rack\n"
+	c.want(racks, v1alpha1.ConfigApplied, "")
+	if state := c.state(job); state != "RUNNING" {
+		t.Fatalf("the job is %s under a new topology", state)
+	}
+
 	// What hurts nobody is applied under the running job, and what was held for the changes before is free again.
 	grown := []string{"MaxJobCount=5000 → MaxJobCount=6000"}
 	c.want(c.files(grown...), v1alpha1.ConfigApplied, "")

@@ -101,7 +101,7 @@ func New(env Environment) *cobra.Command {
 	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "json", "yaml"}, cobra.ShellCompDirectiveNoFileComp))
 	root.PersistentPreRunE = func(*cobra.Command, []string) error { return shared.checkOutput() }
 	root.AddCommand(
-		newInit(shared), newVet(shared), newCheck(shared), newRender(shared), newDiff(shared), newExplain(shared), newTrace(shared), newInflate(shared), newSecrets(shared), newStatus(shared), newVersion(shared),
+		newInit(shared), newVet(shared), newCheck(shared), newRender(shared), newDiff(shared), newExplain(shared), newTrace(shared), newInflate(shared), newSecrets(shared), newKeys(shared), newStatus(shared), newVersion(shared),
 		newSchema(shared), newDocs(shared), newFormat(shared), newImport(shared), newMigrate(shared),
 	)
 	return root

@@ -136,6 +136,12 @@ func runExample(t *testing.T, folder string, words []string) {
 	if words[1] == "render" && len(words) > 2 && words[len(words)-1] == "--check" {
 		runExample(t, folder, []string{"berth", "render"})
 	}
+	if words[1] == "keys" {
+		key := "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJm9mX0hQ0f3zQ8yR4yqBv2qk1sQw3nXo6aH5v0c0Zkt student@laptop\n"
+		if err := os.WriteFile(filepath.Join(filepath.Dir(folder), "student.pub"), []byte(key), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
 	if words[1] == "init" && words[2] == "." {
 		folder = filepath.Join(folder, "mylab")
 	}

@@ -320,6 +320,8 @@ func full(t *testing.T) *site.Site {
 	s.Advisor.Guardrails.ValueAbstain = &value
 	s.Advisor.Watch = &site.Watch{QOS: []string{"urgent"}, P95Wait: "10m", TargetWait: "1h", ViolationShare: 0.1, Window: "1h", MinJobs: 20}
 	s.Slurm.JobSubmit = site.JobSubmit{Before: "return nil", After: "return nil", Modify: "return nil"}
+	script := func(name string) map[string]string { return map[string]string{name: "#!/bin/sh\ntrue\n"} }
+	s.Slurm.Hooks = site.Hooks{Prolog: script("scratch"), Epilog: script("clean"), HealthCheck: script("disk"), Interval: "5m"}
 	s.Storage.Local = &site.Local{Path: "/srv"}
 	shards := s.Pools["gpu-rtx3080"]
 	shards.Sharing = site.Sharing{Shard: &site.Shard{Count: 2}}

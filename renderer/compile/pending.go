@@ -19,13 +19,8 @@ type pendingField struct {
 // a test walks the site's type and holds this to be so.
 func pendingFields() []pendingField {
 	return []pendingField{
-		{"hosts.*.rack", "no pool names hosts of one rack only, so no worker's rack is known", func(s *site.Site) bool {
-			for pool := range s.Pools {
-				if slurmconf.Rack(s, pool) != "" {
-					return false
-				}
-			}
-			return anyOf(s.Hosts, func(h site.Host) bool { return h.Rack != "" })
+		{"hosts.*.rack", "no pool names hosts of one rack, or as many hosts as it has workers, so no worker's rack is known", func(s *site.Site) bool {
+			return anyOf(s.Hosts, func(h site.Host) bool { return h.Rack != "" }) && !slurmconf.KnowsRacks(s)
 		}, true},
 		{"modules", "no module environment is mounted yet", func(s *site.Site) bool { return s.Modules.Enabled }, false},
 		{"monitoring", "Prometheus is an upstream chart, and delivery mode manifests uses none", func(s *site.Site) bool {

@@ -33,11 +33,11 @@ func (r *Report) slurm(before, after map[string]placed) error {
 		return nil
 	}
 	slices.Sort(changed)
-	a, err := slurmconf.Parse(old["slurm.conf"])
+	a, err := slurmconf.Read(old)
 	if err != nil {
 		return fmt.Errorf("%s: %w", r.From, err)
 	}
-	b, err := slurmconf.Parse(fresh["slurm.conf"])
+	b, err := slurmconf.Read(fresh)
 	if err != nil {
 		return fmt.Errorf("%s: %w", r.To, err)
 	}

@@ -150,6 +150,9 @@ func problemsOf(dir string, err error) error {
 	for _, e := range errors.Errors(err) {
 		format, args := e.Msg()
 		p := Problem{Message: strings.TrimSuffix(fmt.Sprintf(format, args...), ":"), Path: pathText(cleanPath(e.Path()))}
+		if p.Message == "@embed" { // the reason is in the error that it wraps
+			p.Message = strings.TrimSuffix(e.Error(), ":")
+		}
 		if strings.HasPrefix(p.Message, "import failed") {
 			p.Message = strings.TrimSuffix(e.Error(), ":")
 			p.Message = "cannot import: " + lastCause(p.Message)

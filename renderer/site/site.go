@@ -186,6 +186,7 @@ type Slurm struct {
 	ResumeTimeout  string               `json:"resumeTimeout"`
 	SuspendTimeout string               `json:"suspendTimeout"`
 	JobSubmit      JobSubmit            `json:"jobSubmit"`
+	Hooks          Hooks                `json:"hooks"`
 	SrunPorts      PortRange            `json:"srunPorts"`
 	ExtraLines     []string             `json:"extraLines,omitempty"` // checked escape hatch: Key=Value lines of slurm.conf
 }
@@ -196,6 +197,14 @@ type JobSubmit struct {
 	After   string   `json:"after,omitempty"`
 	Modify  string   `json:"modify,omitempty"`
 	Require Required `json:"require"`
+}
+
+// Hooks are texts of programs that workers run as root, by name.
+type Hooks struct {
+	Prolog      map[string]string `json:"prolog,omitempty"`
+	Epilog      map[string]string `json:"epilog,omitempty"`
+	HealthCheck map[string]string `json:"healthCheck,omitempty"`
+	Interval    string            `json:"interval"` // between two health checks
 }
 
 // Required are fields that a job must name.

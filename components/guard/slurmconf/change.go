@@ -53,6 +53,7 @@ func Dangers(from, to *Config) ([]Danger, error) {
 		}
 	}
 	dangers = append(dangers, nodeDangers(from, to)...)
+	dangers = append(dangers, gresDanger(from, to)...)
 	partitions, err := partitionDangers(from, to)
 	return append(dangers, partitions...), err
 }

@@ -1,4 +1,4 @@
-// Package slurmconf reads as much of slurm.conf as is needed to say which running jobs a change would kill, and to rewrite
+// Package slurmconf reads as much of slurm.conf and gres.conf as is needed to say which running jobs a change would kill, and to rewrite
 // a configuration for a trial. It checks nothing that slurmctld checks itself.
 package slurmconf
 
@@ -19,6 +19,8 @@ type Config struct {
 	Nodes map[string]map[string]string
 	// Partitions are the partitions' attributes, by partition name. Slurm tells the case of partition names apart.
 	Partitions map[string]map[string]string
+	// Gres is what gres.conf says of each node, its words in order; nil without Read.
+	Gres map[string]string
 }
 
 // Parse reads a slurm.conf. Lines that it does not understand are errors: a change that cannot be judged is not applied.

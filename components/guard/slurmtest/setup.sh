@@ -16,6 +16,7 @@ mount -t overlay overlay -o "lowerdir=$root,upperdir=$work/.root/upper,workdir=$
 merged=$work/.root/merged
 mount -t proc proc "$merged/proc"
 mount --rbind /dev "$merged/dev"
+rm -rf "$merged/run/slurmctld" # another's, whose owner slurmctld refuses
 mkdir -p "$merged$work" "$merged/run/slurm" "$merged/run/slurmctld"
 mount --bind "$work" "$merged$work"
 # Names that do not resolve hold slurmctld up for ten seconds each.

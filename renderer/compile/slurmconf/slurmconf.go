@@ -1,6 +1,6 @@
 // Package slurmconf writes a site's Slurm configuration: slurm.conf, gres.conf, cgroup.conf, plugstack.conf and, where they are
-// needed, topology.conf and job_submit.lua as text from typed values. It holds the one place for Slurm's times, for GRES
-// strings and for host lists. It never reads a file and knows nothing of Kubernetes objects.
+// needed, topology.conf, job_submit.lua and the site's hooks as text from typed values. It holds the one place for Slurm's times,
+// for GRES strings and for host lists. It never reads a file and knows nothing of Kubernetes objects.
 package slurmconf
 
 import (
@@ -47,6 +47,13 @@ func Files(s *site.Site) (map[string]string, error) {
 	if topology != "" {
 		files[topologyFile] = topology
 	}
+	programs, err := hooks(s.Slurm.Hooks)
+	if err != nil {
+		return nil, err
+	}
+	if programs != "" {
+		files[hooksFile] = programs
+	}
 	script, err := jobSubmit(s)
 	if err != nil {
 		return nil, err
@@ -69,6 +76,10 @@ func slurmConf(s *site.Site, topology bool) (string, error) {
 	if topology {
 		scheduling.parameters = append(scheduling.parameters, parameter{"TopologyPlugin", "topology/tree"})
 	}
+	processes, err := processes(s)
+	if err != nil {
+		return "", err
+	}
 	priority, err := priority(s)
 	if err != nil {
 		return "", err
@@ -79,7 +90,7 @@ func slurmConf(s *site.Site, topology bool) (string, error) {
 	}
 	var b strings.Builder
 	b.WriteString("# Made by berth from the site. Changes belong in the site; extra lines in slurm.extraLines.\n")
-	writeSections(&b, []section{identity(s), processes(s), power, scheduling, priority, limits, accounting(s)})
+	writeSections(&b, []section{identity(s), processes, power, scheduling, priority, limits, accounting(s)})
 	if len(s.Slurm.ExtraLines) > 0 {
 		b.WriteString("\n# The site's own lines.\n")
 		for i, extra := range s.Slurm.ExtraLines {
@@ -133,7 +144,11 @@ func identity(s *site.Site) section {
 	}}
 }
 
-func processes(s *site.Site) section {
+func processes(s *site.Site) (section, error) {
+	hooks, err := hookParameters(s.Slurm.Hooks)
+	if err != nil {
+		return section{}, err
+	}
 	parameters := []parameter{
 		{"StateSaveLocation", "/var/spool/slurm/state"},
 		{"SlurmdSpoolDir", "/var/spool/slurmd"},
@@ -149,7 +164,8 @@ func processes(s *site.Site) section {
 		// Without cgroups nothing else ends a job that takes more memory than it asked for, before the pod's limit ends
 		// the worker with all its jobs.
 		{"JobAcctGatherParams", "OverMemoryKill"},
-		{"Prolog", programs + "/prolog"},
+	}
+	parameters = append(append(parameters, hooks...), []parameter{
 		// The home directory must exist before a job's first process, srun's and salloc's included.
 		{"PrologFlags", "Alloc"},
 		// For a job with the user's environment (sbatch --get-user-env, every scrontab job) slurmd would start a login shell in
@@ -163,7 +179,7 @@ func processes(s *site.Site) section {
 		{"PropagateResourceLimits", "NONE"},
 		{"DisableRootJobs", "YES"},
 		{"SrunPortRange", fmt.Sprintf("%d-%d", s.Slurm.SrunPorts.First, s.Slurm.SrunPorts.Last)},
-	}
+	}...)
 	if s.Variant == "box" {
 		// The development machine has none of the declared sizes; slurmctld and slurmd believe slurm.conf.
 		parameters = append(parameters, parameter{"SlurmdParameters", "config_overrides"})
@@ -171,7 +187,7 @@ func processes(s *site.Site) section {
 	if types := gresTypes(s.Pools); types != "" {
 		parameters = append(parameters, parameter{"GresTypes", types})
 	}
-	return section{"Processes.", parameters}
+	return section{"Processes.", parameters}, nil
 }
 
 func powerSaving(s *site.Site) (section, error) {

@@ -347,28 +347,30 @@ func TestSameSiteSameText(t *testing.T) {
 	}
 }
 
-// Only a pool whose hosts are all in one rack tells Slurm a rack; the others must still share jobs with it.
+// A worker's rack is known where its pool's hosts are all in one, or where each worker has a host of its own. The others must
+// still share jobs with them.
 func TestRacksBecomeSwitches(t *testing.T) {
 	s := lab()
 	s.Hosts = map[string]site.Host{"a": {Rack: "r1"}, "b": {Rack: "r1"}, "c": {Rack: "r2"}, "d": {}}
 	if files := build(t, s); files["topology.conf"] != "" || strings.Contains(files["slurm.conf"], "TopologyPlugin") {
-		t.Error("a topology without a pool whose rack is known")
+		t.Error("a topology without a worker whose rack is known")
 	}
 	on := func(pool string, hosts ...string) { p := s.Pools[pool]; p.Hosts = hosts; s.Pools[pool] = p }
-	on("fast", "a", "b")
-	on("slow", "b", "c")
+	on("cpu", "a", "b")  // four workers on any of two hosts, both in r1
+	on("slow", "b", "c") // two workers, one on each
 	files := build(t, s)
-	want := `SwitchName=pool-cpu Nodes=slurm-worker-cpu-[0-3]
-SwitchName=pool-slow Nodes=slurm-worker-slow-[0-1]
-SwitchName=rack-r1 Nodes=slurm-worker-fast-[0-1]
-SwitchName=site Switches=pool-cpu,pool-slow,rack-r1
+	want := `SwitchName=pool-fast Nodes=slurm-worker-fast-[0-1]
+SwitchName=rack-r1 Nodes=slurm-worker-cpu-[0-3],slurm-worker-slow-0
+SwitchName=rack-r2 Nodes=slurm-worker-slow-1
+SwitchName=site Switches=pool-fast,rack-r1,rack-r2
 `
 	if _, switches, _ := strings.Cut(files["topology.conf"], "\n"); switches != want {
 		t.Errorf("got %s want %s", switches, want)
 	}
 	wantLine(t, files["slurm.conf"], "TopologyPlugin=topology/tree")
-	on("slow", "a")
-	on("cpu", "c", "d")
-	wantLine(t, build(t, s)["topology.conf"], "SwitchName=rack-r1 Nodes=slurm-worker-fast-[0-1],slurm-worker-slow-[0-1]")
-	wantLine(t, build(t, s)["topology.conf"], "SwitchName=pool-cpu Nodes=slurm-worker-cpu-[0-3]")
+	on("cpu", "a", "c", "b") // anywhere in two racks
+	on("slow", "a", "d")     // the rack of one host is not said
+	files = build(t, s)
+	wantLine(t, files["topology.conf"], "SwitchName=pool-cpu Nodes=slurm-worker-cpu-[0-3]")
+	wantLine(t, files["topology.conf"], "SwitchName=pool-slow Nodes=slurm-worker-slow-1")
 }
