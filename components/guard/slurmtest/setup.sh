@@ -18,6 +18,8 @@ mount -t proc proc "$merged/proc"
 mount --rbind /dev "$merged/dev"
 rm -rf "$merged/run/slurmctld" # another's, whose owner slurmctld refuses
 mkdir -p "$merged$work" "$merged/run/slurm" "$merged/run/slurmctld"
+# Root is SlurmUser here; another use of the same root may have left the directory to its own.
+chown root:root "$merged/run/slurm" "$merged/run/slurmctld"
 mount --bind "$work" "$merged$work"
 # Names that do not resolve hold slurmctld up for ten seconds each.
 echo "10.99.0.1 ctl $*" > "$merged/etc/hosts"
