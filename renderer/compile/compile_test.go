@@ -359,6 +359,9 @@ func TestNoFieldIsSilentlyIgnored(t *testing.T) {
 			t.Fatal(err)
 		}
 		fieldPaths(reflect.ValueOf(s).Elem(), "", func(path string, change func() func()) {
+			if path == "schemaVersion" {
+				return // loading judges it: a site of another schema does not come here
+			}
 			walked = append(walked, path)
 			if effective[path] {
 				return
