@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/renameio/v2"
 	"github.com/spf13/cobra"
+	"golang.org/x/crypto/ssh"
 
 	"github.com/berth-hpc/berth/renderer/edit"
 	"github.com/berth-hpc/berth/renderer/load"
@@ -100,8 +101,13 @@ func (s *settings) readKeys(file string) ([]string, error) {
 		return nil, fmt.Errorf("%s: a private key, which belongs to its owner alone; give the .pub file beside it", file)
 	}
 	var keys []string
+	number := 0
 	for line := range strings.Lines(string(text)) {
+		number++
 		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") && !slices.Contains(keys, line) {
+			if _, _, _, _, err := ssh.ParseAuthorizedKey([]byte(line)); err != nil {
+				return nil, fmt.Errorf("%s:%d: not an SSH public key; give the .pub file that ssh-keygen made, one key a line", file, number)
+			}
 			keys = append(keys, line)
 		}
 	}

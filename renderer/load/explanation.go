@@ -35,8 +35,16 @@ func (p *Package) Explain(path []string) (*Explanation, error) {
 	e := &Explanation{Path: pathText(path), Value: json.RawMessage("null")}
 	field, declared := fieldAt(v.schema(), path[1:])
 	value := v.valueOf(path)
-	if len(path) > 1 && !value.Exists() && (!declared || isMember(path)) {
-		return nil, p.noSuchField(v, path)
+	if len(path) > 1 && !value.Exists() {
+		// The schema declares the fields of any member, also of one that the site does not have.
+		for n := 2; n <= len(path); n++ {
+			if isMember(path[:n]) && !v.valueOf(path[:n]).Exists() {
+				return nil, p.noSuchField(v, path[:n])
+			}
+		}
+		if !declared {
+			return nil, p.noSuchField(v, path)
+		}
 	}
 	if value.Exists() {
 		text, err := value.MarshalJSON()
