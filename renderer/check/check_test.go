@@ -12,6 +12,7 @@ import (
 	"github.com/berth-hpc/berth/renderer/emit"
 	"github.com/berth-hpc/berth/renderer/inflate"
 	"github.com/berth-hpc/berth/renderer/load"
+	"github.com/berth-hpc/berth/renderer/site"
 )
 
 func patches(layer string) string { return "patches/" + layer }
@@ -46,6 +47,36 @@ func TestShippedSitesPass(t *testing.T) {
 			for _, f := range report.Findings {
 				t.Errorf("%s by %s: %s", s.Name, mode, f)
 			}
+		}
+	}
+}
+
+// Names that YAML 1.1 reads as numbers or truth stay names: all that is quoted in the site is quoted in what is rendered.
+func TestNamesThatYAMLReadsOtherwise(t *testing.T) {
+	sites, err := load.Load("../../clusters", "laptop")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := sites[0]
+	s.Namespaces.Slurm, s.Namespaces.Workers = "123", "1e3"
+	s.Secrets.Names = site.SecretNames{AuthKey: "0x1", JWTKey: "12", Database: "on", SSHHost: "null", AgeKey: "no"}
+	s.Cluster.TimeZone, s.Cluster.Domain, s.Images.Tag, s.Storage.Class = "No", "1.0", "017", "1.5"
+	pool := s.Pools["cpu"]
+	pool.Env = map[string]string{"Y": "yes", "N": "1e3", "NULL": "~", "ON": ""}
+	pool.NodeSelector = map[string]string{"y": "n", "off": "1"}
+	s.Pools = map[string]site.Pool{"y": pool, "null": pool}
+	for _, mode := range []string{"helm", "manifests"} {
+		s.Delivery.Mode = mode
+		r, err := emit.Render(t.TempDir(), s, compile.Parts{Chart: chart.Files, ChartDir: chart.Dir, CRDs: api.CRDs()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		report, err := check.Site(r.Inflated, entry(r), patches)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range report.Findings {
+			t.Errorf("by %s: %s", mode, f)
 		}
 	}
 }

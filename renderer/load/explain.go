@@ -119,6 +119,9 @@ func (x *explainer) isRemoved(path []string) bool {
 
 // originOf gives a path in a box variant as one in the site that it is derived from: that is where the user wrote it.
 func (s evaluated) originOf(g group) []string {
+	if variant, err := s.value.LookupPath(cue.ParsePath("variant")).String(); err != nil || variant != "box" {
+		return g.path
+	}
 	origin, err := s.value.LookupPath(cue.ParsePath("variantOf")).String()
 	if err != nil || len(g.path) < 2 || !g.origin && slices.Contains(ownFields, g.path[1]) {
 		return g.path

@@ -252,3 +252,13 @@ func TestHelpersAreVetted(t *testing.T) {
 		}
 	}
 }
+
+// A site that is no box is told of at its own lines, whatever its variantOf says.
+func TestVariantOfWithoutABox(t *testing.T) {
+	text := strings.Replace(smallest("lab"), "uid: 1000", "uid: -1000", 1) + "\nlab: variantOf: \"other\"\n"
+	dir := repository(t, map[string]string{"lab.cue": text})
+	_, err := load.Load(dir)
+	if err == nil || !strings.HasPrefix(err.Error(), dir+"/lab.cue:11:19: lab.users.me.uid: not a number for a user") || strings.Contains(err.Error(), "missing") {
+		t.Errorf("said %v", err)
+	}
+}

@@ -80,10 +80,11 @@ func (p *Programs) startScratch(ctx context.Context, conf string) (up bool, word
 			break
 		}
 	}
-	stop(command.Process.Pid)
+	kill := stop(command.Process.Pid)
 	for range lines { // until it has ended
 	}
 	waitErr := command.Wait()
+	kill.Stop() // the number may soon be another process's
 	switch {
 	case up:
 		return true, "", nil
@@ -98,10 +99,10 @@ func (p *Programs) startScratch(ctx context.Context, conf string) (up bool, word
 	return false, words, nil
 }
 
-// stop asks a process group to end, and makes it end.
-func stop(pid int) {
+// stop asks a process group to end, and makes it end unless the timer is stopped first.
+func stop(pid int) *time.Timer {
 	_ = syscall.Kill(-pid, syscall.SIGTERM)
-	time.AfterFunc(3*time.Second, func() { _ = syscall.Kill(-pid, syscall.SIGKILL) })
+	return time.AfterFunc(3*time.Second, func() { _ = syscall.Kill(-pid, syscall.SIGKILL) })
 }
 
 // prepareTrial writes the files for the trial.

@@ -42,7 +42,7 @@ dnsConfig:
     - slurm-workers.{{ $values.namespaces.workers }}.svc.{{ $values.domain }}
     - {{ $values.namespaces.slurm }}.svc.{{ $values.domain }}
     - svc.{{ $values.domain }}
-    - {{ $values.domain }}
+    - {{ $values.domain | quote }}
   options:
     - {name: ndots, value: "2"}
     - {name: timeout, value: "1"}
@@ -53,7 +53,7 @@ priorityClassName: {{ . }}
 {{- with $values.images.pullSecrets }}
 imagePullSecrets:
   {{- range . }}
-  - name: {{ . }}
+  - name: {{ . | quote }}
   {{- end }}
 {{- end }}
 {{- end }}
@@ -147,7 +147,7 @@ Key for auth/slurm, readable by the pod's group; slurm takes the path from SLURM
 {{- define "slurm-platform.authKeyVolume" -}}
 - name: auth-key
   secret:
-    secretName: {{ .Values.secrets.authKey }}
+    secretName: {{ .Values.secrets.authKey | quote }}
     defaultMode: 0440
     items:
       - {key: slurm.key, path: slurm.key}
@@ -156,7 +156,7 @@ Key for auth/slurm, readable by the pod's group; slurm takes the path from SLURM
 {{- define "slurm-platform.jwtKeyVolume" -}}
 - name: jwt-key
   secret:
-    secretName: {{ .Values.secrets.jwtKey }}
+    secretName: {{ .Values.secrets.jwtKey | quote }}
     defaultMode: 0440
     items:
       - {key: jwt_hs256.key, path: jwt_hs256.key}
@@ -191,7 +191,7 @@ Key for auth/slurm, readable by the pod's group; slurm takes the path from SLURM
 {{- define "slurm-platform.databasePasswordVolume" -}}
 - name: database-password
   secret:
-    secretName: {{ .Values.secrets.database }}
+    secretName: {{ .Values.secrets.database | quote }}
     defaultMode: 0440
     items:
       - {key: password, path: password}
@@ -255,8 +255,8 @@ AccountingStoragePort=6819
 {{- define "slurm-platform.homeVolumes" -}}
 - name: home
   persistentVolumeClaim:
-    claimName: {{ .Values.claims.home }}
+    claimName: {{ .Values.claims.home | quote }}
 - name: shared
   persistentVolumeClaim:
-    claimName: {{ .Values.claims.shared }}
+    claimName: {{ .Values.claims.shared | quote }}
 {{- end }}

@@ -2,7 +2,7 @@
 {{- define "slurm-platform.peer" -}}
 - namespaceSelector:
     matchLabels:
-      kubernetes.io/metadata.name: {{ index (index . 0).Values.namespaces (index . 1).namespace }}
+      kubernetes.io/metadata.name: {{ (index (index . 0).Values.namespaces (index . 1).namespace) | quote }}
   podSelector:
     matchLabels:
       {{- include "slurm-platform.selector" (index . 2) | nindent 6 }}
@@ -29,7 +29,7 @@ ports:
 {{- if $dns.namespace -}}
 - namespaceSelector:
     matchLabels:
-      kubernetes.io/metadata.name: {{ $dns.namespace }}
+      kubernetes.io/metadata.name: {{ $dns.namespace | quote }}
   {{- with $dns.podLabels }}
   podSelector:
     matchLabels:

@@ -40,7 +40,7 @@ containers:
       - {name: NVIDIA_DRIVER_CAPABILITIES, value: "compute,utility"}
       {{- end }}
       {{- range $name, $value := get $pool "env" | default dict }}
-      - {name: {{ $name }}, value: {{ $value | quote }}}
+      - {name: {{ $name | quote }}, value: {{ $value | quote }}}
       {{- end }}
     ports:
       - {name: slurmd, containerPort: 6818}
@@ -82,7 +82,7 @@ volumes:
   # Root's alone: jobs run in this very container as other users and must not read it.
   - name: auth-key
     secret:
-      secretName: {{ $root.Values.secrets.authKey }}
+      secretName: {{ $root.Values.secrets.authKey | quote }}
       defaultMode: 0400
       items:
         - {key: slurm.key, path: slurm.key}
