@@ -73,10 +73,11 @@ func TestF13WhereAsked(t *testing.T) {
 	const fast, slow = "slurm-worker-gpu-rtx4070-0", "slurm-worker-gpu-rtx3080-0"
 	for _, want := range []struct{ user, options, node string }{
 		{student, "", "slurm-worker-cpu-"},
+		{student, "--partition=gpu-rtx4070", fast},
 		{researcher, "--partition=gpu --constraint=rtx3080", slow},
 		{student, "--partition=gpu --gres=gpu:rtx3080:1", slow},
-		{researcher, "--partition=gpu --gres=gpu:1", fast}, // the faster first
-		{student, "--partition=gpu-rtx4070", fast},
+		// Both cards are up now: the faster first. Slurm prefers a node that is up to a faster one that is not.
+		{researcher, "--partition=gpu --gres=gpu:1", fast},
 	} {
 		id := r.submit(want.user, want.options, "hostname")
 		j := r.waitJob(id, "COMPLETED", workerStarts)
