@@ -76,7 +76,8 @@ func TestF13WhereAsked(t *testing.T) {
 		{student, "--partition=gpu-rtx4070", fast},
 		{researcher, "--partition=gpu --constraint=rtx3080", slow},
 		{student, "--partition=gpu --gres=gpu:rtx3080:1", slow},
-		// Both cards are up now: the faster first. Slurm prefers a node that is up to a faster one that is not.
+		// The faster first, where both are up: Slurm prefers a node that is up to a faster one that is not.
+		{student, "--partition=gpu --nodes=2 --gres=gpu:1", "slurm-worker-gpu-"},
 		{researcher, "--partition=gpu --gres=gpu:1", fast},
 	} {
 		id := r.submit(want.user, want.options, "hostname")
