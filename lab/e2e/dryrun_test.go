@@ -165,7 +165,7 @@ func (s *site) dryRunOne(object map[string]any) string {
 		return "refused"
 	case err != nil:
 		s.r.Fatalf("%s: %v", identity(object), err)
-	case len(bytes.TrimSpace(before)) == 0:
+	case essence(s, before) == nil:
 		return "create"
 	case reflect.DeepEqual(essence(s, before), essence(s, after)):
 		return "same"
@@ -173,11 +173,21 @@ func (s *site) dryRunOne(object map[string]any) string {
 	return "change"
 }
 
-// essence is an object without what only the cluster writes.
+// essence is an object without what only the cluster writes; nil where there is none.
 func essence(s *site, text []byte) map[string]any {
+	if len(bytes.TrimSpace(text)) == 0 {
+		return nil
+	}
 	var object map[string]any
 	if err := json.Unmarshal(text, &object); err != nil {
 		s.r.Fatal(err)
+	}
+	if object["kind"] == "List" { // kubectl get of what it reads from its input
+		items, _ := object["items"].([]any)
+		if len(items) == 0 {
+			return nil
+		}
+		object, _ = items[0].(map[string]any)
 	}
 	delete(object, "status")
 	metadata, _ := object["metadata"].(map[string]any)
