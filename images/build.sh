@@ -58,7 +58,7 @@ need_binary() { # NAME IMAGE
 [ $# -gt 0 ] || set -- slurm-controller slurm-accounting slurm-rest slurm-login slurm-worker slurm-database berth-autoscaler berth-advisor
 base_built=
 for name in "$@"; do
-    [ -f "images/$name/Dockerfile" ] || die "no image named '$name'; there are: $(ls -d images/*/ | xargs -n1 basename | tr '\n' ' ')"
+    [ -f "images/$name/Dockerfile" ] || die "no image named '$name'; there are: $(ls images/*/Dockerfile | xargs -n1 dirname | xargs -n1 basename | tr '\n' ' ')"
     case $name in
     slurm-database) build "$name" --build-arg "DEBIAN=$debian" ;;
     berth-autoscaler) need_binary autoscaler "$name"; build "$name" ;;

@@ -37,6 +37,7 @@ func full() map[string]any {
 		},
 		"priorityClasses": map[string]any{"control": "berth-control", "workers": "berth-worker"},
 		"users":           map[string]any{"keys": map[string]any{"student": "ssh-ed25519 AAAA student\n"}},
+		"modules":         map[string]any{"paths": []any{"/shared/modules/core", "/shared/modules/gpu"}},
 		"login":           map[string]any{"nodePort": 30022, "replicas": 2, "nodeSelector": map[string]any{"role": "front"}},
 		"network": map[string]any{
 			"egress": []any{"0.0.0.0/0"},
@@ -137,6 +138,15 @@ func TestHelmRefusesWrongValues(t *testing.T) {
 	}
 	if all, err := releases.ListReleases(); err != nil || len(all) > 0 {
 		t.Errorf("a release was made of wrong values: %v %v", all, err)
+	}
+}
+
+// Modules that no job would have are refused.
+func TestModulesNeedATaskProlog(t *testing.T) {
+	values := full()
+	values["slurm"].(map[string]any)["config"] = map[string]any{"files": map[string]any{"slurm.conf": "ClusterName=berth\n"}}
+	if _, err := render(t, values); err == nil || !strings.Contains(err.Error(), "modules.paths: slurm.conf sets no TaskProlog") {
+		t.Errorf("want a refusal that names modules.paths, got %v", err)
 	}
 }
 

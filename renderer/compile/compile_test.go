@@ -323,6 +323,7 @@ func full(t *testing.T) *site.Site {
 	script := func(name string) map[string]string { return map[string]string{name: "#!/bin/sh\ntrue\n"} }
 	s.Slurm.Hooks = site.Hooks{Prolog: script("scratch"), Epilog: script("clean"), HealthCheck: script("disk"), Interval: "5m"}
 	s.Storage.Local = &site.Local{Path: "/srv"}
+	s.Modules = site.Modules{Enabled: true, Paths: []string{"modules"}}
 	shards := s.Pools["gpu-rtx3080"]
 	shards.Sharing = site.Sharing{Shard: &site.Shard{Count: 2}}
 	shards.Tolerations = []site.Toleration{{Key: "gpu"}}
@@ -394,8 +395,9 @@ func TestNoFieldIsSilentlyIgnored(t *testing.T) {
 }
 
 func TestPendingFieldsAreNamedWhenSet(t *testing.T) {
-	sites := shipped(t)
-	result, err := compile.Compile(sites["campus"], parts())
+	campus := shipped(t)["campus"]
+	campus.Monitoring.OTel = "http://collector.example.org:4317"
+	result, err := compile.Compile(campus, parts())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -403,7 +405,7 @@ func TestPendingFieldsAreNamedWhenSet(t *testing.T) {
 	for _, omission := range result.Pending {
 		what = append(what, omission.What)
 	}
-	if want := "[modules]"; fmt.Sprint(what) != want {
+	if want := "[monitoring.otel]"; fmt.Sprint(what) != want {
 		t.Errorf("campus: %v, want %s", what, want)
 	}
 }

@@ -22,7 +22,6 @@ func pendingFields() []pendingField {
 		{"hosts.*.rack", "no pool names hosts of one rack, or as many hosts as it has workers, so no worker's rack is known", func(s *site.Site) bool {
 			return anyOf(s.Hosts, func(h site.Host) bool { return h.Rack != "" }) && !slurmconf.KnowsRacks(s)
 		}, true},
-		{"modules", "no module environment is mounted yet", func(s *site.Site) bool { return s.Modules.Enabled }, false},
 		{"monitoring", "Prometheus is an upstream chart, and delivery mode manifests uses none", func(s *site.Site) bool {
 			return s.Monitoring.Enabled && s.Delivery.Mode == "manifests"
 		}, true},

@@ -345,7 +345,7 @@ type Local struct {
 // Modules is the Lmod module environment.
 type Modules struct {
 	Enabled bool     `json:"enabled"`
-	Paths   []string `json:"paths,omitempty"` // below the shared claim
+	Paths   []string `json:"paths,omitempty"` // below the shared claim; at least one where Enabled
 }
 
 // Monitoring is Prometheus, Grafana, alerting and OpenTelemetry.

@@ -4,6 +4,7 @@ package platform
 
 import (
 	"fmt"
+	"path"
 	"sort"
 	"strconv"
 
@@ -53,6 +54,7 @@ func Values(s *site.Site) (*values.Values, error) {
 		Claims:      values.Claims{State: naming.ClaimState, Database: naming.ClaimDatabase, Home: naming.ClaimHome, Shared: naming.ClaimShared},
 		Ports:       values.Ports{SrunFirst: s.Slurm.SrunPorts.First, SrunLast: s.Slurm.SrunPorts.Last},
 		Login:       values.Login{Replicas: s.Login.Replicas, NodePort: s.Login.NodePort, Image: s.Login.Image},
+		Modules:     modules(s),
 	}
 	if v.Advisor, err = advisor(s); err != nil {
 		return nil, err
@@ -81,6 +83,17 @@ func shrink(v *values.Values) {
 	v.Autoscaler = &values.Component{Resources: small()}
 	v.Advisor.Resources = small()
 	v.Login.Resources = small()
+}
+
+// modules are the site's directories of module files where pods mount them.
+func modules(s *site.Site) values.Modules {
+	paths := []string{}
+	if s.Modules.Enabled {
+		for _, directory := range s.Modules.Paths {
+			paths = append(paths, path.Join("/shared", directory))
+		}
+	}
+	return values.Modules{Paths: paths}
 }
 
 func boxRequests() map[string]string { return map[string]string{"cpu": boxCPU, "memory": boxMemory} }

@@ -136,3 +136,31 @@ func TestTheBoxIsSmall(t *testing.T) {
 		t.Error("Slurm is not told to believe")
 	}
 }
+
+// Modules are declared below the shared volume; pods look for them where it is mounted, and slurm.conf gives them to jobs.
+func TestModules(t *testing.T) {
+	sites, err := load.Load("../../../clusters")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{"campus": "[/shared/modules/core /shared/modules/gpu]"}
+	for _, s := range sites {
+		v, err := Values(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := fmt.Sprint(v.Modules.Paths); got != orNone(want[s.Name]) {
+			t.Errorf("%s: module files in %s, want %s", s.Name, got, orNone(want[s.Name]))
+		}
+		if has := strings.Contains(v.Slurm.Config.Files["slurm.conf"], "\nTaskProlog=/usr/libexec/berth/task-prolog\n"); has != s.Modules.Enabled {
+			t.Errorf("%s: modules %v, but a TaskProlog %v", s.Name, s.Modules.Enabled, has)
+		}
+	}
+}
+
+func orNone(list string) string {
+	if list == "" {
+		return "[]"
+	}
+	return list
+}

@@ -1,7 +1,6 @@
 package slurmconf
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -34,55 +33,9 @@ func TestRealHooks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	conf := fmt.Sprintf(`ClusterName=berth
-SlurmctldHost=ctl
-SlurmUser=root
-AuthType=auth/slurm
-CredType=cred/slurm
-AuthInfo=use_client_ids
-StateSaveLocation=%[1]s/state
-SlurmdSpoolDir=%[1]s/spool
-SlurmctldPidFile=%[1]s/run/slurmctld.pid
-SlurmdPidFile=%[1]s/run/slurmd.pid
-SlurmctldParameters=enable_configless
-ReturnToService=1
-ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
-SelectType=select/cons_tres
-SelectTypeParameters=CR_Core_Memory
-SlurmdParameters=config_overrides
-PrologFlags=Alloc
-MpiDefault=none
-MailProg=/bin/true
-NodeName=slurm-worker-cpu-0 NodeHostname=ctl CPUs=2 RealMemory=1000
-PartitionName=cpu Nodes=slurm-worker-cpu-0 Default=YES State=UP
-`, m.Dir)
-	for _, p := range parameters {
-		conf += p.key + "=" + p.value + "\n"
-	}
+	m.Run("sh", "-c", "mkdir -p /usr/libexec/berth && printf '#!/bin/sh\\necho home >> "+seen+"\\n' > /usr/libexec/berth/prolog && chmod 755 /usr/libexec/berth/prolog")
+	slurm, put := startWorker(t, m, parameters, map[string]string{hooksFile: text})
 	etc := filepath.Join(m.Dir, "etc")
-	if err := os.Mkdir(etc, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	put := func(name, text string) {
-		if err := os.WriteFile(filepath.Join(etc, name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	put("slurm.conf", conf)
-	put("cgroup.conf", "CgroupPlugin=disabled\n")
-	put("plugstack.conf", "# none\n")
-	put(hooksFile, text)
-	m.Run("sh", "-c", "rm -f /etc/slurm/slurm.*; mkdir -p /usr/libexec/berth /run/slurm && printf '#!/bin/sh\\necho home >> "+seen+"\\n' > /usr/libexec/berth/prolog && chmod 755 /usr/libexec/berth/prolog")
-	slurm := func(name string, args ...string) string {
-		return m.Run("env", append([]string{"SLURM_CONF=" + etc + "/slurm.conf", name}, args...)...)
-	}
-	m.Daemon("slurmctld.log", "slurmctld", "-D", "-f", etc+"/slurm.conf")
-	slurmtest.Eventually(t, time.Minute, "slurmctld is up", func() (bool, string) {
-		out, _ := m.Command("env", "SLURM_CONF="+etc+"/slurm.conf", "scontrol", "ping").CombinedOutput()
-		return strings.Contains(string(out), " is UP"), string(out) + m.Log("slurmctld.log")
-	})
-	m.Daemon("slurmd.log", "env", "-u", "SLURM_CONF", "slurmd", "-D", "-N", "slurm-worker-cpu-0", "--conf-server", "ctl:6817")
 	// A slurmctld that is reconfigured may not answer for a moment; what it says then is no state.
 	node := func() string {
 		out, _ := m.Command("env", "SLURM_CONF="+etc+"/slurm.conf", "sinfo", "-h", "-N", "-o", "%t %E").CombinedOutput()

@@ -180,6 +180,10 @@ func processes(s *site.Site) (section, error) {
 		{"DisableRootJobs", "YES"},
 		{"SrunPortRange", fmt.Sprintf("%d-%d", s.Slurm.SrunPorts.First, s.Slurm.SrunPorts.Last)},
 	}...)
+	if s.Modules.Enabled {
+		// Gives jobs the command module, however they were submitted.
+		parameters = append(parameters, parameter{"TaskProlog", programs + "/task-prolog"})
+	}
 	if s.Variant == "box" {
 		// The development machine has none of the declared sizes; slurmctld and slurmd believe slurm.conf.
 		parameters = append(parameters, parameter{"SlurmdParameters", "config_overrides"})

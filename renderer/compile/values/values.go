@@ -18,6 +18,7 @@ type Values struct {
 	Claims      Claims     `json:"claims"`
 	Ports       Ports      `json:"ports"`
 	Login       Login      `json:"login"`
+	Modules     Modules    `json:"modules"`
 	Controller  *Component `json:"controller,omitempty"`
 	Database    *Component `json:"database,omitempty"`
 	Accounting  *Component `json:"accounting,omitempty"`
@@ -133,6 +134,11 @@ type Watch struct {
 	ViolationShare    float64  `json:"violationShare,omitempty"`
 	WindowSeconds     float64  `json:"windowSeconds"`
 	MinJobs           int      `json:"minJobs"`
+}
+
+// Modules are the absolute directories of module files, as MODULEPATH has them; none: no module environment.
+type Modules struct {
+	Paths []string `json:"paths"`
 }
 
 // Login are the login pods' settings.

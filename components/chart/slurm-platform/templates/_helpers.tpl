@@ -140,6 +140,13 @@ script if it has one and the files do not. A job_submit.lua among the files is s
     name: slurm-users
 {{- end }}
 
+{{/* A volume even where there are none, so that modules come by a push without new pods. */}}
+{{- define "slurm-platform.modulesVolume" -}}
+- name: modules
+  configMap:
+    name: slurm-modules
+{{- end }}
+
 {{/*
 Key for auth/slurm, readable by the pod's group; slurm takes the path from SLURM_SACK_KEY. Root-owned and group-readable
 (0440) is as tight as a Secret volume can be for a process that is not root.

@@ -71,6 +71,7 @@ containers:
     volumeMounts:
       - {name: auth-key, mountPath: /etc/slurm-keys/auth, readOnly: true}
       - {name: users, mountPath: /var/lib/extrausers, readOnly: true}
+      - {name: modules, mountPath: /etc/berth/modules, readOnly: true}
       - {name: spool, mountPath: /var/spool/slurmd}
       - {name: run, mountPath: /run}
       - {name: shm, mountPath: /dev/shm}
@@ -87,6 +88,7 @@ volumes:
       items:
         - {key: slurm.key, path: slurm.key}
   {{- include "slurm-platform.usersVolume" $root | nindent 2 }}
+  {{- include "slurm-platform.modulesVolume" $root | nindent 2 }}
   - name: spool
     emptyDir: {}
   - name: run
