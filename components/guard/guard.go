@@ -127,6 +127,9 @@ func (g *Guard) recover(ctx context.Context) (accepted string, err error) {
 	inForce, err := g.Slurm.InForce(ctx)
 	switch {
 	case err == nil && inForce:
+		if told, err := g.settle(ctx, current, accepted); err != nil || told != "" {
+			return told, err
+		}
 		g.Log.Info("slurmctld already runs with the newest configuration", "hash", current)
 		return current, g.Store.Accept(current)
 	case accepted == "": // a first start: slurmctld waits for current and has not come up yet
@@ -145,6 +148,33 @@ func (g *Guard) recover(ctx context.Context) (accepted string, err error) {
 	g.interrupted = time.Time{}
 	g.Log.Warn("a change was interrupted before slurmctld took it up: putting the accepted configuration back", "accepted", accepted, "interrupted", current)
 	return accepted, g.Store.Use(accepted)
+}
+
+// settle handles an interrupted change of other files than slurm.conf. slurmctld's hash is of slurm.conf alone, so nothing says
+// whether it has read gres.conf, topology.conf or the hooks since. Reading the new ones once more hurts no job: none was there to
+// be hurt when the change began, and its hold still keeps others away. It returns the accepted configuration if it was slurmctld
+// that refused, "" if slurmctld runs with the new one.
+func (g *Guard) settle(ctx context.Context, current, accepted string) (string, error) {
+	if accepted == "" {
+		return "", nil // slurmctld has started on it, and on no other
+	}
+	before, err := g.Store.Files(accepted)
+	if err != nil {
+		return "", fmt.Errorf("read the accepted configuration: %w", err)
+	}
+	now, err := g.Store.Files(current)
+	if err != nil {
+		return "", fmt.Errorf("read the interrupted configuration: %w", err)
+	}
+	if before["slurm.conf"] != now["slurm.conf"] {
+		return "", nil
+	}
+	g.Log.Info("a change of other files than slurm.conf was interrupted: slurmctld reads them again", "hash", current)
+	if err := g.Slurm.Reconfigure(ctx); err != nil {
+		g.Log.Warn("slurmctld does not take them up: putting the accepted configuration back", "accepted", accepted, "error", err)
+		return accepted, g.Store.Use(accepted)
+	}
+	return "", nil
 }
 
 // change tries a new configuration and applies it unless it is refused or must wait.

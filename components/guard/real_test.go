@@ -2,6 +2,7 @@ package guard_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"path/filepath"
@@ -176,6 +177,40 @@ func TestRealOverride(t *testing.T) {
 		state := c.slurm("sinfo", "-h", "-N", "-n", "slurm-worker-cpu-0", "-o", "%t %E")
 		return !strings.Contains(state, "guard:"), state
 	})
+}
+
+// A guard that dies between the swap of the files and slurmctld's reading leaves a change of topology.conf alone, which slurmctld's
+// hash of slurm.conf does not show, for the next guard to bring to its end.
+func TestRealInterruptedTopology(t *testing.T) {
+	c := newCluster(t)
+	c.boot()
+	switched := func(name string) map[string]string {
+		files := c.files("TopologyPlugin=topology/tree")
+		files["topology.conf"] = "SwitchName=" + name + " Nodes=slurm-worker-cpu-[0-1]\n"
+		return files
+	}
+	c.want(switched("before"), v1alpha1.ConfigApplied, "")
+	if got := c.slurm("scontrol", "show", "topology"); !strings.Contains(got, "SwitchName=before") {
+		t.Fatalf("slurmctld does not run with the first topology:\n%s", got)
+	}
+	job := c.submit("--wrap", "sleep 120")
+	slurmtest.Eventually(t, time.Minute, "the job runs", func() (bool, string) { return c.state(job) == "RUNNING", c.state(job) })
+
+	next := &v1alpha1.SlurmConfigSpec{ClusterName: "berth", Files: switched("after")}
+	if err := errors.Join(c.store.Write(next.Hash(), next.Files), c.store.Use(next.Hash())); err != nil {
+		t.Fatal(err)
+	}
+	c.restartGuard()
+	c.want(next.Files, v1alpha1.ConfigApplied, "")
+	if got := c.slurm("scontrol", "show", "topology"); !strings.Contains(got, "SwitchName=after") {
+		t.Errorf("the guard calls it applied, and slurmctld still has\n%s", got)
+	}
+	if accepted, err := c.store.Accepted(); err != nil || accepted != next.Hash() {
+		t.Errorf("accepted is %s, %v; want %s", accepted, err, next.Hash())
+	}
+	if got := c.state(job); got != "RUNNING" {
+		t.Errorf("the job is %s", got)
+	}
 }
 
 // The whole life of a configuration on a real slurmctld.
