@@ -64,7 +64,8 @@ func TestDryRunAnnouncements(t *testing.T) {
 	}
 	r := begin(t, 50*time.Minute)
 	s := r.clone()
-	untouched := s.dryRun(map[string]bool{})
+	asked := map[string]string{}
+	untouched := s.dryRun(map[string]bool{}, asked)
 	for id, outcome := range untouched {
 		if outcome != "same" {
 			t.Fatalf("before any edit, the API server says %s: %s", id, outcome)
@@ -95,7 +96,7 @@ func TestDryRunAnnouncements(t *testing.T) {
 					want[e.What] = "refused"
 				}
 			}
-			got := s.dryRun(gone)
+			got := s.dryRun(gone, asked)
 			for _, id := range slices.Sorted(maps.Keys(want)) {
 				if _, rendered := got[id]; rendered && got[id] != want[id] {
 					t.Errorf("%s: announced %s, the API server says %s", id, want[id], got[id])
@@ -111,8 +112,9 @@ func TestDryRunAnnouncements(t *testing.T) {
 }
 
 // dryRun applies every rendered object but those of Flux and the sealed secrets as a dry run, one by one so that one refusal hides no
-// other, and gives by object what the API server would do: same, change, create or refused.
-func (s *site) dryRun(gone map[string]bool) map[string]string {
+// other, and gives by object what the API server would do: same, change, create or refused. What it said to the very same object is
+// in asked, and is not asked again.
+func (s *site) dryRun(gone map[string]bool, asked map[string]string) map[string]string {
 	s.r.Helper()
 	stream := s.must("berth", "inflate", siteName)
 	outcomes := map[string]string{}
@@ -129,7 +131,10 @@ func (s *site) dryRun(gone map[string]bool) map[string]string {
 		if gone[id] {
 			s.r.Errorf("%s: announced to leave, and still rendered", id)
 		}
-		outcomes[id] = s.dryRunOne(object)
+		if _, known := asked[document]; !known {
+			asked[document] = s.dryRunOne(object)
+		}
+		outcomes[id] = asked[document]
 	}
 	return outcomes
 }

@@ -1,6 +1,8 @@
 package e2e
 
 import (
+	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -39,6 +41,55 @@ func TestCordonedHost(t *testing.T) {
 	}
 	r.kubectl("uncordon", "box")
 	r.waitJob(waits, "COMPLETED", workerStarts)
+}
+
+// berth drain names the job that runs and lets it run; with --requeue the job gets its signal, has time for a checkpoint, and goes on
+// from it once berth undrain gave the host back.
+func TestDrainedHost(t *testing.T) {
+	r := begin(t, 15*time.Minute)
+	s := r.clone()
+	script := "trap 'echo checkpoint' USR1\necho began\nwhile [ ${SLURM_RESTART_COUNT:-0} = 0 ]; do sleep 1; done\necho ended"
+	id := r.submit(student, "--partition=cpu --requeue --open-mode=append", script)
+	j := r.waitJob(id, "RUNNING", workerStarts)
+	t.Cleanup(func() { r.kubectl("uncordon", "box") })
+	var report struct {
+		Host    string
+		Workers []string
+		Jobs    []struct {
+			ID       string
+			Requeues bool
+		}
+		Others []string
+	}
+	out, err := s.command("berth", "drain", "box", "--site", siteName, "--wait=false", "--output", "json")
+	if jsonErr := json.Unmarshal([]byte(out), &report); err == nil || jsonErr != nil {
+		t.Fatalf("drain of a busy host: %v %v:\n%s", err, jsonErr, out)
+	}
+	if len(report.Jobs) != 1 || report.Jobs[0].ID != id || !report.Jobs[0].Requeues || !slices.Contains(report.Workers, j.nodes) || !slices.Contains(report.Others, "slurm/slurm-controller-0") {
+		t.Errorf("drain reports %s; want job %s, that may be requeued, on %s", out, id, j.nodes)
+	}
+	r.eventually(60*time.Second, "Slurm is told", func() (bool, string) {
+		out, err := r.inController("scontrol show node " + j.nodes + " --oneliner")
+		return err == nil && strings.Contains(out, "host box is cordoned"), out
+	})
+	if now, err := r.lookJob(id); err != nil || now.state != "RUNNING" {
+		t.Errorf("after the drain: %v %v; want it RUNNING", now, err)
+	}
+	out = s.must("berth", "drain", "box", "--site", siteName, "--requeue", "--signal", "B:USR1@8", "--wait-timeout", "3m")
+	if !strings.Contains(out, "job "+id+" is requeued") || !strings.Contains(out, "no worker is left on host box") {
+		t.Errorf("drain --requeue says\n%s", out)
+	}
+	if now, err := r.lookJob(id); err != nil || now.state != "PENDING" {
+		t.Errorf("drained with --requeue: %v %v; want it PENDING", now, err)
+	}
+	if out := s.must("berth", "undrain", "box"); !strings.Contains(out, "serves again") {
+		t.Errorf("undrain says %q", out)
+	}
+	r.inController("scontrol update jobid=" + id + " starttime=now") // Slurm holds a requeued job back for two minutes
+	r.waitJob(id, "COMPLETED", workerStarts+2*time.Minute)
+	if got := strings.Fields(r.output(id)); !slices.Equal(got, []string{"began", "checkpoint", "began", "ended"}) {
+		t.Errorf("the job wrote %q", got)
+	}
 }
 
 // A floor at run time: a push keeps one worker of the pool up without work, and taking it back lets the worker go.

@@ -102,7 +102,7 @@ func New(env Environment) *cobra.Command {
 	root.PersistentPreRunE = func(*cobra.Command, []string) error { return shared.checkOutput() }
 	root.AddCommand(
 		newInit(shared), newVet(shared), newCheck(shared), newRender(shared), newDiff(shared), newExplain(shared), newTrace(shared), newInflate(shared), newSecrets(shared), newKeys(shared), newStatus(shared), newVersion(shared),
-		newSchema(shared), newDocs(shared), newFormat(shared), newImport(shared), newMigrate(shared),
+		newSchema(shared), newDocs(shared), newFormat(shared), newImport(shared), newMigrate(shared), newDrain(shared), newUndrain(shared),
 	)
 	return root
 }

@@ -76,8 +76,7 @@ is put back where it would be wrong. Then render, commit and push.
 			})
 		},
 	}
-	c.Flags().StringVar(&siteName, "site", "", "site whose user it is (default: the only one)")
-	_ = c.RegisterFlagCompletionFunc("site", s.completeSites)
+	addSiteFlag(c, s, &siteName, "site whose user it is (default: the only one)")
 	return c
 }
 
