@@ -120,7 +120,8 @@ func (s *site) dryRun(gone map[string]bool, asked map[string]string) map[string]
 	outcomes := map[string]string{}
 	for _, document := range strings.Split(stream, "\n---\n") {
 		var object map[string]any
-		if err := yaml.Unmarshal([]byte(document), &object); err != nil {
+		// The line that Split took ended the document's last block of text.
+		if err := yaml.Unmarshal([]byte(document+"\n"), &object); err != nil {
 			s.r.Fatalf("berth inflate: %v:\n%s", err, document)
 		}
 		kind, _ := object["kind"].(string)

@@ -43,9 +43,9 @@ back.
 The exit code is 1 while workers are left on the host.
 
 ` + exitCodesHelp,
-		Example: `  berth drain ada
-  berth drain ada --wait=false
-  berth drain ada --requeue --signal B:USR1@120`,
+		Example: `  berth drain ada --site lab
+  berth drain ada --site lab --wait=false
+  berth drain ada --site lab --requeue --signal B:USR1@120`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error { return f.run(c.Context(), s, args[0]) },
 	}
