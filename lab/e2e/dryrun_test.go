@@ -49,7 +49,7 @@ var dryRuns = []struct {
 	{"srun's ports", func(s *site) { s.declare("lab: slurm: srunPorts: {first: 61001, last: 61100}") }},
 	{"a larger claim", func(s *site) { s.declare(`lab: storage: home: "600Gi"`) }},
 	{"a smaller claim", func(s *site) { s.declare(`lab: storage: home: "100Gi"`) }},
-	{"another class of storage", func(s *site) { s.declare(`lab: storage: class: "fast"`) }},
+	{"a line of slurm.conf", func(s *site) { s.declare(`lab: slurm: extraLines: ["MaxStepCount=10000"]`) }},
 	{"the cluster's name", func(s *site) { s.edit("cluster:", `"lab"`, `"other"`) }},
 	{"a reservation", func(s *site) {
 		s.declare(`lab: reservations: course: {start: "2030-01-07T08:00:00", duration: "4h", pools: ["cpu"], accounts: ["vision"]}`)

@@ -2,6 +2,7 @@ package diff_test
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 
@@ -157,7 +158,7 @@ func TestAnnouncements(t *testing.T) {
 		"the cluster's name": {
 			func(s *site.Site) { s.Cluster.Name = "other" },
 			[]string{"cluster.name: lab → other", `refused clustername changes from "lab" to "other"`, "restart Deployment slurm/slurm-rest",
-				"reconfigure slurm.conf changes", "!cluster/name/other"},
+				"reconfigure slurm.conf changes", "replace SlurmConfig slurm/slurm", "!cluster/name/other"},
 		},
 		"a layer leaves": {
 			func(s *site.Site) { s.Monitoring.Enabled = false },
@@ -206,6 +207,29 @@ func TestAnnouncements(t *testing.T) {
 				t.Errorf("differs: %v", r.Differs())
 			}
 		})
+	}
+}
+
+// A claim of a volume that no storage class made grows as little as it shrinks: the box's volumes are folders of its host.
+func TestStaticClaimGrows(t *testing.T) {
+	sites, err := load.Load("../../clusters", "lab-box")
+	if err != nil {
+		t.Fatal(err)
+	}
+	larger := clone(t, sites[0])
+	larger.Storage.Home = "600Gi"
+	r, err := diff.Compare("lab-box", state(t, sites[0]), state(t, larger))
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused := r.Unacknowledged()
+	if len(refused) != 1 || refused[0].Name != "grow/slurm-home/600gi" || !strings.Contains(strings.Join(refused[0].Plan, "\n"), "delete pvc slurm-home") {
+		t.Errorf("refused: %+v", refused)
+	}
+	if !slices.ContainsFunc(r.Effects, func(e diff.Effect) bool {
+		return e.Kind == diff.Replace && e.What == "PersistentVolumeClaim slurm-workers/slurm-home"
+	}) {
+		t.Errorf("effects: %+v", r.Effects)
 	}
 }
 

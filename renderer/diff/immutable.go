@@ -10,7 +10,8 @@ import (
 )
 
 // immutable are, by kind, the fields that Kubernetes does not change on a living object (ValidateUpdate of each kind's
-// strategy in Kubernetes 1.34). For a StatefulSet and a claim it is the other way round: all of spec but a few fields.
+// strategy in Kubernetes 1.34; of our own kinds, by their schemas). For a StatefulSet and a claim it is the other way round: all of spec
+// but a few fields.
 var immutable = map[string][]string{
 	"Deployment":         {"spec.selector"},
 	"DaemonSet":          {"spec.selector"},
@@ -22,6 +23,8 @@ var immutable = map[string][]string{
 	"RuntimeClass":       {"handler"},
 	"RoleBinding":        {"roleRef"},
 	"ClusterRoleBinding": {"roleRef"},
+	"SlurmConfig":        {"spec.clusterName"},
+	"WorkerPool":         {"spec.nodePrefix"},
 	"CustomResourceDefinition": {
 		"spec.scope", "spec.group", "spec.names.kind", "spec.names.plural",
 	},
@@ -51,7 +54,7 @@ func frozen(from, to placed) []string {
 			}
 		}
 	}
-	if to.Kind() == "PersistentVolumeClaim" && shrinks(from, to) {
+	if to.Kind() == "PersistentVolumeClaim" && (shrinks(from, to) || static(from) && resizes(from, to)) {
 		fields = append(fields, "spec.resources.requests.storage")
 	}
 	if (to.Kind() == "ConfigMap" || to.Kind() == "Secret") && at(from.Content(), "immutable") == true {
@@ -67,13 +70,26 @@ func frozen(from, to placed) []string {
 
 // shrinks says whether a claim asks for less than before: Kubernetes only lets claims grow.
 func shrinks(from, to placed) bool {
-	size := func(o placed) resource.Quantity {
-		text, _ := at(o.Content(), "spec", "resources", "requests", "storage").(string)
-		quantity, _ := resource.ParseQuantity(text)
-		return quantity
-	}
-	a, b := size(from), size(to)
+	a, b := claimed(from), claimed(to)
 	return b.Cmp(a) < 0
+}
+
+// resizes says whether a claim asks for another size than before.
+func resizes(from, to placed) bool {
+	a, b := claimed(from), claimed(to)
+	return b.Cmp(a) != 0
+}
+
+func claimed(o placed) resource.Quantity {
+	text, _ := at(o.Content(), "spec", "resources", "requests", "storage").(string)
+	quantity, _ := resource.ParseQuantity(text)
+	return quantity
+}
+
+// static says whether a claim is for a volume that an administrator made. Only one that a storage class provisioned can grow.
+func static(o placed) bool {
+	class, named := at(o.Content(), "spec", "storageClassName").(string)
+	return at(o.Content(), "spec", "volumeName") != nil || named && class == ""
 }
 
 func (r *Report) immutable(before, after map[string]placed) {

@@ -63,6 +63,18 @@ func migrations(from, to State, before, after map[string]placed) []Migration {
 					"copy the data back",
 				},
 			})
+		case stays && o.Kind() == "PersistentVolumeClaim" && static(o) && resizes(o, next):
+			size, _ := at(next.Content(), "spec", "resources", "requests", "storage").(string)
+			found = append(found, Migration{
+				Name: "grow/" + o.Name() + "/" + strings.ToLower(size),
+				What: id + " would grow to " + size + ", and Kubernetes lets a claim grow only where a storage class made its volume",
+				Plan: []string{
+					"look that the volume's place has the room: for Kubernetes the size of a volume that it did not make is only a number",
+					fmt.Sprintf("stop what uses it, then kubectl -n %s delete pvc %s and its volume: the data stays where it is, the volume is kept (Retain)", o.Namespace(), o.Name()),
+					"push: Flux makes both anew in the new size, over the same data",
+				},
+			})
+		case stays && o.Kind() == "SlurmConfig": // siteMigrations speaks of the cluster's name
 		case stays && len(frozen(o, next)) > 0:
 			found = append(found, Migration{
 				Name: "replace/" + name, What: fmt.Sprintf("%s: %s cannot change on a living object", id, strings.Join(frozen(o, next), ", ")),
@@ -192,7 +204,7 @@ func siteMigrations(from, to State) []Migration {
 			Plan: []string{
 				"let all jobs end, and keep a copy of the state claim",
 				"sacctmgr knows the new name as a new cluster: its accounts, users and usage begin anew",
-				"empty the state claim while slurm-controller-0 is stopped, then push",
+				"empty the state claim while slurm-controller-0 is stopped, kubectl -n " + a.Namespaces.Slurm + " delete slurmconfig slurm, then push",
 			},
 		})
 	}
