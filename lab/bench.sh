@@ -4,7 +4,7 @@
 #
 #   lab/bench.sh [NAME]
 #
-# Parts: render (the renderer beside `cue vet`), push and sbatch (on the box, if it is up), and the simulator's own. What
+# Parts: render (the renderer beside `cue vet`), push and sbatch (on the box, if it is up), the advisor's service, and the simulator's own. What
 # can't be measured here is named on standard error, and is no failure.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -93,5 +93,14 @@ if [ -x "$bin/advisor" ] && "$bin/advisor" sim bench --help >/dev/null 2>&1; the
   "$bin/advisor" sim bench | print || status=1
 else
   skip sim "bin/advisor has no sim bench"
+fi
+
+# The advisor's service over its socket, beside the same policy in Python, in turn.
+if wanted advisor-decide-p99 advisor-decisions-per-second; then
+  if [ -x "$bin/advisor" ] && command -v python3 >/dev/null; then
+    "$bin/advisor" serve bench | print || status=1
+  else
+    skip advisor-decide "needs bin/advisor (make build) and python3"
+  fi
 fi
 exit $status
