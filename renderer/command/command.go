@@ -98,10 +98,12 @@ func New(env Environment) *cobra.Command {
 		"root of the repository that holds clusters/ (default: the nearest one above the current directory; $BERTH_REPOSITORY)")
 	root.PersistentFlags().StringVarP(&shared.output, "output", "o", orDefault(env.Variable("BERTH_OUTPUT"), "table"),
 		"output format: table, json or yaml ($BERTH_OUTPUT)")
-	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "json", "yaml"}, cobra.ShellCompDirectiveNoFileComp))
-	root.PersistentPreRunE = func(*cobra.Command, []string) error { return shared.checkOutput() }
+	_ = root.RegisterFlagCompletionFunc("output", func(c *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+		return outputFormats(c), cobra.ShellCompDirectiveNoFileComp
+	})
+	root.PersistentPreRunE = func(c *cobra.Command, _ []string) error { return shared.checkOutput(c) }
 	root.AddCommand(
-		newInit(shared), newVet(shared), newCheck(shared), newRender(shared), newDiff(shared), newExplain(shared), newTrace(shared), newInflate(shared), newSecrets(shared), newKeys(shared), newStatus(shared), newVersion(shared),
+		newInit(shared), newVet(shared), newCheck(shared), newRender(shared), newDiff(shared), newExplain(shared), newTrace(shared), newInflate(shared), newSecrets(shared), newKeys(shared), newStatus(shared), newUsage(shared), newVersion(shared),
 		newSchema(shared), newDocs(shared), newFormat(shared), newImport(shared), newMigrate(shared), newDrain(shared), newUndrain(shared),
 	)
 	return root

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -29,12 +30,20 @@ type settings struct {
 	compact    bool // JSON on one line, for commands that print again and again
 }
 
-func (s *settings) checkOutput() error {
-	switch s.output {
-	case "table", "json", "yaml":
+// moreFormats is the annotation with the output formats that a command has beside those of all, with blanks between.
+const moreFormats = "formats"
+
+func outputFormats(c *cobra.Command) []string {
+	return append([]string{"table", "json", "yaml"}, strings.Fields(c.Annotations[moreFormats])...)
+}
+
+func (s *settings) checkOutput(c *cobra.Command) error {
+	formats := outputFormats(c)
+	if slices.Contains(formats, s.output) {
 		return nil
 	}
-	return fmt.Errorf("--output %q: unknown format; use table, json or yaml", s.output)
+	last := len(formats) - 1
+	return fmt.Errorf("--output %q: unknown format; use %s or %s", s.output, strings.Join(formats[:last], ", "), formats[last])
 }
 
 // print writes a value as JSON or YAML, or calls table to write it for people.

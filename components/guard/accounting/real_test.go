@@ -38,44 +38,20 @@ NodeName=w-[0-3] NodeHostname=ctl Port=7000 CPUs=2 RealMemory=1000 Gres=gpu:1 St
 PartitionName=cpu Nodes=ALL Default=YES State=UP
 `
 
-const slurmdbdConf = `AuthType=auth/slurm
-DbdHost=ctl
-SlurmUser=root
-PidFile=%[1]s/run/slurmdbd.pid
-StorageType=accounting_storage/mysql
-StorageHost=localhost
-StorageUser=slurm
-StoragePass=test
-StorageLoc=slurm_acct_db
-`
-
 // startDatabase starts MariaDB, slurmdbd and slurmctld on the machine.
 func startDatabase(t *testing.T) *slurm.Programs {
 	machine := slurmtest.Start(t)
 	conf := filepath.Join(machine.Dir, "slurm.conf")
 	for name, text := range map[string]string{
-		"slurm.conf": fmt.Sprintf(slurmConf, machine.Dir), "slurmdbd.conf": fmt.Sprintf(slurmdbdConf, machine.Dir),
+		"slurm.conf":  fmt.Sprintf(slurmConf, machine.Dir),
 		"cgroup.conf": "CgroupPlugin=disabled\n", "gres.conf": "AutoDetect=off\n",
 	} {
 		if err := os.WriteFile(filepath.Join(machine.Dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	data := filepath.Join(machine.Dir, "database")
-	machine.Run("bash", "-c", "mkdir -p /run/mysqld && mariadb-install-db --no-defaults --user=root --datadir="+data+" --auth-root-authentication-method=normal --skip-test-db > /dev/null")
-	machine.Daemon("mariadbd.log", "mariadbd", "--no-defaults", "--user=root", "--datadir="+data, "--socket=/run/mysqld/mysqld.sock", "--skip-networking", "--innodb-buffer-pool-size=64M")
-	slurmtest.Eventually(t, time.Minute, "MariaDB answers", func() (bool, string) {
-		out, err := machine.Command("mariadb", "--no-defaults", "--socket=/run/mysqld/mysqld.sock", "-e",
-			"create database if not exists slurm_acct_db; create user if not exists slurm@localhost identified by 'test'; grant all on slurm_acct_db.* to slurm@localhost").CombinedOutput()
-		return err == nil, string(out)
-	})
-	environment := []string{"SLURM_CONF=" + conf}
-	machine.Daemon("slurmdbd.log", "env", append(environment, "slurmdbd", "-D")...)
+	machine.Database()
 	programs := &slurm.Programs{Prefix: machine.Prefix(), Conf: conf}
-	slurmtest.Eventually(t, time.Minute, "slurmdbd answers", func() (bool, string) {
-		_, err := programs.Run(t.Context(), 10*time.Second, "sacctmgr", "show", "cluster")
-		return err == nil, fmt.Sprint(err) + machine.Log("slurmdbd.log")
-	})
 	machine.Daemon("slurmctld.log", "slurmctld", "-D", "-f", conf)
 	slurmtest.Eventually(t, time.Minute, "slurmctld answers", func() (bool, string) {
 		return programs.Ping(t.Context()) == nil, machine.Log("slurmctld.log")
