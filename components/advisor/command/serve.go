@@ -125,9 +125,10 @@ func (o *serving) run(ctx context.Context) error {
 	return err
 }
 
-// Size and number of the record's files: 2 GiB, millions of jobs.
+// Size and number of the record's files: 512 MiB, hundreds of thousands of jobs. They share slurmctld's state volume, 2 GiB unless
+// the site says otherwise, and must leave it room.
 const (
-	recordSize  = 64 << 20
+	recordSize  = 16 << 20
 	recordFiles = 32
 )
 
