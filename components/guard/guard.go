@@ -68,10 +68,14 @@ type Guard struct {
 	Store        *Store
 	// Scratch is a directory for trials, not on the state volume.
 	Scratch string
-	Log     *slog.Logger
+	// Keys is the directory where Slurm's keys are mounted, slurm.jwks or slurm.key; "": nobody looks whether they change.
+	Keys string
+	Log  *slog.Logger
 
-	refused     map[string]string // hash → Slurm's words, so that a refused configuration is tried once and not every 15 s
-	interrupted time.Time         // since when slurmctld is down in the middle of a change; zero: it is not
+	refused      map[string]string // hash → Slurm's words, so that a refused configuration is tried once and not every 15 s
+	newKeys      string            // sum of mounted keys that the daemons have not been made to read
+	newKeysSince time.Time         // when they were seen first
+	interrupted  time.Time         // since when slurmctld is down in the middle of a change; zero: it is not
 }
 
 const (
@@ -107,6 +111,9 @@ func (g *Guard) Reconcile(ctx context.Context, config *v1alpha1.SlurmConfig) (Ou
 		}
 	} else if outcome, done, err := g.keepInForce(ctx, hash); err != nil || !done {
 		return outcome, err
+	}
+	if err := g.rereadKeys(ctx, time.Now()); err != nil {
+		g.Log.Warn("Slurm's keys", "error", err)
 	}
 	return g.accounts(ctx, config, hash), nil
 }

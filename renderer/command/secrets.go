@@ -4,10 +4,12 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/berth-hpc/berth/renderer/secrets"
+	"github.com/berth-hpc/berth/renderer/site"
 )
 
 func newSecrets(s *settings) *cobra.Command {
@@ -24,8 +26,20 @@ identity outside of the cluster: without it the secrets are lost.
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	c.AddCommand(newSecretsInit(s), newSecretsKey(s), newSecretsDoctor(s), newSecretsReseal(s))
+	c.AddCommand(newSecretsInit(s), newSecretsKey(s), newSecretsDoctor(s), newSecretsReseal(s), newSecretsRotate(s))
 	return c
+}
+
+// secretsSite loads the one site that a secrets command is about. An identity file is named from where the command was typed.
+func (s *settings) secretsSite(names []string, identity string) (root string, one *site.Site, file string, err error) {
+	root, sites, err := s.sites(names)
+	if err != nil {
+		return "", nil, "", err
+	}
+	if identity != "" {
+		identity = s.absolute(identity)
+	}
+	return root, sites[0], identity, nil
 }
 
 // secretsReport is what secrets init says.
@@ -55,14 +69,13 @@ func newSecretsInit(s *settings) *cobra.Command {
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: s.completeSites,
 		RunE: func(_ *cobra.Command, names []string) error {
-			root, sites, err := s.sites(names)
+			root, one, file, err := s.secretsSite(names, identity)
 			if err != nil {
 				return err
 			}
-			one := sites[0]
 			recipients := append(append([]string{}, one.Secrets.Recipients...), extra...)
-			if identity != "" {
-				recipient, err := secrets.Recipient(s.absolute(identity))
+			if file != "" {
+				recipient, err := secrets.Recipient(file)
 				if err != nil {
 					return err
 				}
@@ -127,14 +140,11 @@ that were changed after they were sealed. It shows no value.
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: s.completeSites,
 		RunE: func(_ *cobra.Command, names []string) error {
-			root, sites, err := s.sites(names)
+			root, one, file, err := s.secretsSite(names, identity)
 			if err != nil {
 				return err
 			}
-			if identity != "" {
-				identity = s.absolute(identity)
-			}
-			report, err := secrets.Doctor(root, sites[0], identity)
+			report, err := secrets.Doctor(root, one, file)
 			if err != nil {
 				return err
 			}
@@ -188,14 +198,11 @@ before may know them: history holds the old files.
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: s.completeSites,
 		RunE: func(_ *cobra.Command, names []string) error {
-			root, sites, err := s.sites(names)
+			root, one, file, err := s.secretsSite(names, identity)
 			if err != nil {
 				return err
 			}
-			if identity != "" {
-				identity = s.absolute(identity)
-			}
-			files, err := secrets.Reseal(root, sites[0], identity)
+			files, err := secrets.Reseal(root, one, file)
 			if err != nil {
 				return err
 			}
@@ -210,4 +217,68 @@ before may know them: history holds the old files.
 	}
 	c.Flags().StringVar(&identity, "identity", "", "age identity file that can read them now")
 	return c
+}
+
+func newSecretsRotate(s *settings) *cobra.Command {
+	var identity string
+	var finish bool
+	c := &cobra.Command{
+		Use:   "rotate SITE",
+		Short: "Replace Slurm's key, without losing a job",
+		Long: `Rotate makes the key that waited in the site's key set the one that Slurm's daemons sign with, and puts a new one in its place.
+The one before stays valid: daemons may read the new set in any order, and jobs that run go on. Once no job runs that began before
+the rotation, --finish drops the old key. Each is one commit. Sites that were made with a single key get their set by the first
+rotation, and sign with another key from the second on.
+
+It changes Slurm's key alone, in the files of both namespaces; all other files keep their bytes, and nobody new can read these.
+
+` + exitCodesHelp,
+		Example: `  berth secrets rotate lab --identity ../lab.agekey
+
+  # Days later, when the jobs of before have ended
+  berth secrets rotate lab --identity ../lab.agekey --finish`,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: s.completeSites,
+		RunE: func(_ *cobra.Command, names []string) error {
+			root, one, file, err := s.secretsSite(names, identity)
+			if err != nil {
+				return err
+			}
+			var report secrets.Rotation
+			if finish {
+				report, err = secrets.Finish(root, one, file)
+			} else {
+				report, err = secrets.Rotate(root, one, file, time.Now())
+			}
+			if err != nil {
+				return err
+			}
+			return s.print(report, func(w io.Writer) error { return rotationText(w, report, finish) })
+		},
+	}
+	c.Flags().StringVar(&identity, "identity", "", "age identity file that can read the site's secrets")
+	c.Flags().BoolVar(&finish, "finish", false, "drop the keys that signed before the last rotation")
+	return c
+}
+
+func rotationText(w io.Writer, r secrets.Rotation, finish bool) error {
+	for _, file := range r.Files {
+		fmt.Fprintln(w, file)
+	}
+	var err error
+	switch {
+	case finish && len(r.Files) == 0:
+		_, err = fmt.Fprintf(w, "Nothing to drop: %s signs, and no older key is valid.\n", r.Signs)
+	case finish:
+		_, err = fmt.Fprintf(w, "%s signs, and no older key is valid. Commit and push.\n", r.Signs)
+	case r.Published:
+		_, err = fmt.Fprintf(w, `The site had a single key, which still signs. Its set holds a second one now, for daemons to know before it is used.
+Commit and push; rotate again once no job runs that began before.
+`)
+	default:
+		_, err = fmt.Fprintf(w, `%s signs; %s stay valid. Commit and push. Once no job runs that began before:
+  berth secrets rotate %s --identity FILE --finish
+`, r.Signs, strings.Join(r.Old, ", "), r.Site)
+	}
+	return err
 }

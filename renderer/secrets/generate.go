@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"math/big"
+	"time"
 
 	"golang.org/x/crypto/ssh"
 	corev1 "k8s.io/api/core/v1"
@@ -31,7 +32,11 @@ const passwordAlphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz01
 
 // Generate makes the Secrets that a site's pods expect, in clear and in memory.
 func Generate(s *site.Site) ([]*corev1.Secret, error) {
-	slurmKey, err := randomBytes(slurmKeyBytes)
+	set, err := newKeySet(time.Now())
+	if err != nil {
+		return nil, err
+	}
+	slurmKeys, err := set.data()
 	if err != nil {
 		return nil, err
 	}
@@ -50,8 +55,8 @@ func Generate(s *site.Site) ([]*corev1.Secret, error) {
 	names, ns := s.Secrets.Names, s.Namespaces
 	return []*corev1.Secret{
 		// Whoever has this key can speak for any user to slurmctld; workers need it to check who speaks to them.
-		secret(ns.Slurm, names.AuthKey, map[string][]byte{"slurm.key": slurmKey}),
-		secret(ns.Workers, names.AuthKey, map[string][]byte{"slurm.key": slurmKey}),
+		secret(ns.Slurm, names.AuthKey, slurmKeys),
+		secret(ns.Workers, names.AuthKey, slurmKeys),
 		secret(ns.Slurm, names.JWTKey, map[string][]byte{"jwt_hs256.key": jwtKey}),
 		secret(ns.Slurm, names.Database, map[string][]byte{"password": password}),
 		secret(ns.Workers, names.SSHHost, hostKeys),

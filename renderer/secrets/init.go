@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"filippo.io/age"
+	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/kustomize/api/types"
 	"sigs.k8s.io/yaml"
 
@@ -56,17 +57,9 @@ func sealed(s *site.Site, recipients []string) (map[string][]byte, error) {
 	files := map[string][]byte{}
 	list := types.Kustomization{TypeMeta: types.TypeMeta{APIVersion: types.KustomizationVersion, Kind: types.KustomizationKind}}
 	for _, secret := range clear {
-		object, err := manifest.New(secret)
-		if err != nil {
+		name := fileName(secret.Namespace, secret.Name)
+		if files[name], err = sealSecret(secret, recipients); err != nil {
 			return nil, err
-		}
-		text, err := object.YAML()
-		if err != nil {
-			return nil, err
-		}
-		name := secret.Namespace + "-" + secret.Name + ".yaml"
-		if files[name], err = Seal(text, recipients); err != nil {
-			return nil, fmt.Errorf("seal Secret %s/%s: %w", secret.Namespace, secret.Name, err)
 		}
 		list.Resources = append(list.Resources, name)
 	}
@@ -77,6 +70,25 @@ func sealed(s *site.Site, recipients []string) (map[string][]byte, error) {
 	}
 	files["kustomization.yaml"] = text
 	return files, nil
+}
+
+func fileName(namespace, secret string) string { return namespace + "-" + secret + ".yaml" }
+
+// sealSecret is the sealed file of a Secret.
+func sealSecret(secret *corev1.Secret, recipients []string) ([]byte, error) {
+	object, err := manifest.New(secret)
+	if err != nil {
+		return nil, err
+	}
+	text, err := object.YAML()
+	if err != nil {
+		return nil, err
+	}
+	sealed, err := Seal(text, recipients)
+	if err != nil {
+		return nil, fmt.Errorf("seal Secret %s/%s: %w", secret.Namespace, secret.Name, err)
+	}
+	return sealed, nil
 }
 
 // writeFolder makes the folder beside its place and renames it.

@@ -44,22 +44,14 @@ func (s Sealed) Right() bool {
 
 // Doctor says who can read each sealed file of a site. With an identity it also tries to open them; it shows no value.
 func Doctor(root string, s *site.Site, identity string) ([]Sealed, error) {
-	names, err := sealedFiles(root, s.Name)
-	if err != nil {
-		return nil, err
-	}
-	identities, err := readIdentities(identity)
+	files, identities, err := sealedFiles(root, s.Name, identity)
 	if err != nil {
 		return nil, err
 	}
 	var report []Sealed
-	for _, name := range names {
-		one := Sealed{File: path.Join(naming.Secrets(s.Name), name)}
-		text, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(one.File)))
-		if err != nil {
-			return nil, err
-		}
-		one.examine(text, s.Secrets.Recipients, identities)
+	for _, file := range files {
+		one := Sealed{File: file.shown}
+		one.examine(file.text, s.Secrets.Recipients, identities)
 		report = append(report, one)
 	}
 	return report, nil
@@ -102,49 +94,41 @@ func Reseal(root string, s *site.Site, identity string) ([]string, error) {
 	if len(s.Secrets.Recipients) == 0 {
 		return nil, fmt.Errorf("%s.secrets.recipients: empty, so nobody could read the secrets again", s.Name)
 	}
-	names, err := sealedFiles(root, s.Name)
-	if err != nil {
-		return nil, err
-	}
-	identities, err := readIdentities(identity)
+	sealed, identities, err := sealedFiles(root, s.Name, identity)
 	if err != nil {
 		return nil, err
 	}
 	wanted := slices.Sorted(slices.Values(s.Secrets.Recipients))
 	files := map[string][]byte{}
-	for _, name := range names {
-		shown := path.Join(naming.Secrets(s.Name), name)
-		text, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(shown)))
+	for _, file := range sealed {
+		tree, have, err := file.load()
 		if err != nil {
 			return nil, err
-		}
-		tree, err := store().LoadEncryptedFile(text)
-		if err != nil {
-			return nil, fmt.Errorf("%s: not sealed: %w", shown, err)
-		}
-		have, err := recipientsOf(tree)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", shown, err)
 		}
 		if slices.Equal(slices.Sorted(slices.Values(have)), wanted) {
 			continue
 		}
 		clear, err := open(tree, identities)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", shown, err)
+			return nil, fmt.Errorf("%s: %w", file.shown, err)
 		}
-		if files[name], err = Seal(clear, wanted); err != nil {
-			return nil, fmt.Errorf("%s: %w", shown, err)
+		if files[file.name], err = Seal(clear, wanted); err != nil {
+			return nil, fmt.Errorf("%s: %w", file.shown, err)
 		}
 	}
-	if err := emit.CheckSealed(naming.Secrets(s.Name), files); err != nil {
+	// Files that are written and those that are not yet are all readable by those who were; a second run does the rest.
+	return replaceFiles(root, s.Name, files)
+}
+
+// replaceFiles writes new bytes of sealed files, each whole or not at all, after a look that nothing in them is in clear.
+func replaceFiles(root, name string, files map[string][]byte) ([]string, error) {
+	if err := emit.CheckSealed(naming.Secrets(name), files); err != nil {
 		return nil, fmt.Errorf("sealing failed, nothing was written: %w", err)
 	}
 	var written []string
-	for _, name := range emit.Tree(files).Paths() {
-		shown := path.Join(naming.Secrets(s.Name), name)
-		// Files that are written and those that are not yet are all readable by those who were; a second run does the rest.
-		if err := renameio.WriteFile(filepath.Join(root, filepath.FromSlash(shown)), files[name], 0o644); err != nil {
+	for _, file := range emit.Tree(files).Paths() {
+		shown := path.Join(naming.Secrets(name), file)
+		if err := renameio.WriteFile(filepath.Join(root, filepath.FromSlash(shown)), files[file], 0o644); err != nil {
 			return written, err
 		}
 		written = append(written, shown)
@@ -154,23 +138,48 @@ func Reseal(root string, s *site.Site, identity string) ([]string, error) {
 
 func store() *sopsyaml.Store { return sopsyaml.NewStore(&config.YAMLStoreConfig{Indent: 2}) }
 
-// sealedFiles are the names of a site's sealed files.
-func sealedFiles(root, name string) ([]string, error) {
-	folder := naming.Secrets(name)
+// sealedFile is one of a site's sealed files.
+type sealedFile struct {
+	name, shown string // in its folder, and from the repository's root
+	text        []byte
+}
+
+// load reads what of a file is not sealed, and for whom the rest is.
+func (f sealedFile) load() (sops.Tree, []string, error) {
+	tree, err := store().LoadEncryptedFile(f.text)
+	if err != nil {
+		return sops.Tree{}, nil, fmt.Errorf("%s: not sealed: %w", f.shown, err)
+	}
+	recipients, err := recipientsOf(tree)
+	if err != nil {
+		return sops.Tree{}, nil, fmt.Errorf("%s: %w", f.shown, err)
+	}
+	return tree, recipients, nil
+}
+
+// sealedFiles reads a site's sealed files, and the identities of a file to open them with; none without one.
+func sealedFiles(root, site, identity string) ([]sealedFile, age.ParsedIdentities, error) {
+	folder := naming.Secrets(site)
 	entries, err := os.ReadDir(filepath.Join(root, filepath.FromSlash(folder)))
 	if err != nil && !os.IsNotExist(err) {
-		return nil, err
+		return nil, nil, err
 	}
-	var names []string
+	var files []sealedFile
 	for _, e := range entries {
-		if strings.HasSuffix(e.Name(), ".yaml") && e.Name() != "kustomization.yaml" {
-			names = append(names, e.Name())
+		if !strings.HasSuffix(e.Name(), ".yaml") || e.Name() == "kustomization.yaml" {
+			continue
 		}
+		text, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(folder), e.Name()))
+		if err != nil {
+			return nil, nil, err
+		}
+		files = append(files, sealedFile{name: e.Name(), shown: path.Join(folder, e.Name()), text: text})
 	}
-	if len(names) == 0 {
-		return nil, fmt.Errorf("%s: no sealed secrets; berth secrets init %s makes them", folder, name)
+	if len(files) == 0 {
+		return nil, nil, fmt.Errorf("%s: no sealed secrets; berth secrets init %s makes them", folder, site)
 	}
-	return names, nil
+	identities, err := readIdentities(identity)
+	return files, identities, err
 }
 
 // readIdentities reads an age identity file; nil without one.

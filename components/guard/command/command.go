@@ -38,7 +38,7 @@ import (
 type options struct {
 	namespace, name, store, scratch string
 	workersNamespace                string
-	awaitSocket                     string
+	awaitSocket, keys               string
 	accounts, logJSON               bool
 }
 
@@ -79,6 +79,7 @@ kept and deleted in slurmctld.`,
 	flags.StringVar(&o.store, "store", "/var/spool/slurm/conf", "directory of the accepted configurations, on the state volume")
 	flags.StringVar(&o.scratch, "scratch", os.TempDir(), "directory for trials")
 	flags.StringVar(&o.awaitSocket, "await-socket", "", "socket on which a job's PrologSlurmctld waits for the job's nodes; empty: none")
+	flags.StringVar(&o.keys, "keys", "", "directory where Slurm's keys are mounted, to make its daemons read new ones; empty: do not")
 	flags.BoolVar(&o.accounts, "accounts", true, "keep accounts, users and QOS in Slurm's database")
 	flags.BoolVar(&o.logJSON, "log-json", true, "write the log as JSON lines")
 	command.AddCommand(newPoke())
@@ -117,7 +118,7 @@ func run(ctx context.Context, o options) error {
 	programs := &slurm.Programs{Conf: store.Conf()}
 	waiting := &await.Server{Pending: programs.PoweringUp, Patience: func() time.Duration { return patience(store.Conf()) }, Log: slog.New(handler)}
 	daemon := releasing{programs, waiting}
-	g := &guard.Guard{Slurm: daemon, Store: store, Scratch: o.scratch, Log: slog.New(handler)}
+	g := &guard.Guard{Slurm: daemon, Store: store, Scratch: o.scratch, Keys: o.keys, Log: slog.New(handler)}
 	if o.accounts {
 		g.Accounts = &accounting.Database{Programs: programs}
 	}

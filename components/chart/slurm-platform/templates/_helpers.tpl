@@ -148,16 +148,15 @@ script if it has one and the files do not. A job_submit.lua among the files is s
 {{- end }}
 
 {{/*
-Key for auth/slurm, readable by the pod's group; slurm takes the path from SLURM_SACK_KEY. Root-owned and group-readable
-(0440) is as tight as a Secret volume can be for a process that is not root.
+Keys for auth/slurm, readable by the pod's group; Slurm takes the paths from SLURM_SACK_JWKS (the key set) and, where the
+Secret has none, from SLURM_SACK_KEY. The whole Secret is mounted, because sites made before the set have the single key
+alone. Root-owned and group-readable (0440) is as tight as a Secret volume can be for a process that is not root.
 */}}
 {{- define "slurm-platform.authKeyVolume" -}}
 - name: auth-key
   secret:
     secretName: {{ .Values.secrets.authKey | quote }}
     defaultMode: 0440
-    items:
-      - {key: slurm.key, path: slurm.key}
 {{- end }}
 
 {{- define "slurm-platform.jwtKeyVolume" -}}

@@ -34,6 +34,7 @@ containers:
     env:
       - {name: TZ, value: {{ $root.Values.timeZone | quote }}}
       - {name: SLURM_SACK_KEY, value: /etc/slurm-keys/auth/slurm.key}
+      - {name: SLURM_SACK_JWKS, value: /etc/slurm-keys/auth/slurm.jwks}
       - {name: BERTH_CONTROLLER, value: {{ printf "%s:6817" (include "slurm-platform.host" (list $root "slurm-controller")) | quote }}}
       {{- if $gpus }}
       # What NVIDIA's container toolkit puts into the pod: the driver's libraries and its tools, MPS's among them.
@@ -85,8 +86,6 @@ volumes:
     secret:
       secretName: {{ $root.Values.secrets.authKey | quote }}
       defaultMode: 0400
-      items:
-        - {key: slurm.key, path: slurm.key}
   {{- include "slurm-platform.usersVolume" $root | nindent 2 }}
   {{- include "slurm-platform.modulesVolume" $root | nindent 2 }}
   - name: spool
