@@ -6,7 +6,10 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
+	"cuelang.org/go/cue/ast"
 	"cuelang.org/go/cue/errors"
 	"cuelang.org/go/cue/format"
 	"cuelang.org/go/cue/parser"
@@ -25,10 +28,10 @@ type formatted struct {
 func newFormat(s *settings) *cobra.Command {
 	var check, diff bool
 	c := &cobra.Command{
-		Use:   "fmt [FILE...]",
+		Use:   "fmt [SITE|FILE...]",
 		Short: "Write the sites' files in CUE's standard form",
-		Long: `Fmt writes the named CUE files, or those in clusters/, in the form of cue fmt: indentation, alignment, line breaks. It changes no
-value and keeps comments. A file that cannot be parsed is an error with its place, and then no file is written.
+		Long: `Fmt writes the files of the named sites, the named files, or all in clusters/, in the form of cue fmt: indentation,
+alignment, line breaks. It changes no value and keeps comments. A file that cannot be parsed is an error with its place, and then no file is written.
 
 With --check nothing is written: the files that would change are named, and the exit code is 1 if there are any. --diff also
 shows how.
@@ -36,7 +39,9 @@ shows how.
 ` + exitCodesHelp,
 		Example: `  berth fmt
   berth fmt --check
-  berth fmt --diff clusters/lab.cue`,
+  berth fmt --diff clusters/lab.cue
+  berth fmt lab`,
+		ValidArgsFunction: s.completeSites,
 		RunE: func(_ *cobra.Command, files []string) error {
 			files, err := s.cueFiles(files)
 			if err != nil {
@@ -67,9 +72,17 @@ shows how.
 	return c
 }
 
-// cueFiles are the named files, or those of the repository's clusters/, as a person would type them.
-func (s *settings) cueFiles(files []string) ([]string, error) {
-	if len(files) > 0 {
+// cueFiles are the named files, those of the named sites, or all of the repository's clusters/, as a person would type them.
+func (s *settings) cueFiles(names []string) ([]string, error) {
+	var files, sites []string
+	for _, name := range names {
+		if info, err := os.Stat(s.absolute(name)); strings.HasSuffix(name, ".cue") || err == nil && !info.IsDir() {
+			files = append(files, name)
+		} else {
+			sites = append(sites, name)
+		}
+	}
+	if len(names) > 0 && len(sites) == 0 {
 		return files, nil
 	}
 	root, err := s.root()
@@ -77,10 +90,45 @@ func (s *settings) cueFiles(files []string) ([]string, error) {
 		return nil, err
 	}
 	found, err := filepath.Glob(filepath.Join(root, "clusters", "*.cue"))
+	if err != nil {
+		return nil, err
+	}
+	for _, site := range sites {
+		those := siteFiles(found, site)
+		if len(those) == 0 {
+			return nil, fmt.Errorf("%s: neither a file nor a site: no file of clusters/ has the field %s", site, site)
+		}
+		for _, file := range those {
+			if shown := s.shown(file); !slices.Contains(files, shown) {
+				files = append(files, shown)
+			}
+		}
+	}
+	if len(names) > 0 {
+		return files, nil
+	}
 	for i, file := range found {
 		found[i] = s.shown(file)
 	}
-	return found, err
+	return found, nil
+}
+
+// siteFiles are the files in which a site is a field. One that does not parse is told from its name.
+func siteFiles(files []string, site string) []string {
+	return slices.DeleteFunc(slices.Clone(files), func(file string) bool {
+		parsed, err := parser.ParseFile(file, nil)
+		if err != nil {
+			return filepath.Base(file) != site+".cue"
+		}
+		return !slices.ContainsFunc(parsed.Decls, func(d ast.Decl) bool {
+			field, is := d.(*ast.Field)
+			if !is {
+				return false
+			}
+			name, _, err := ast.LabelName(field.Label)
+			return err == nil && name == site
+		})
+	})
 }
 
 // format formats all files in memory, and then writes those that differ.

@@ -22,15 +22,16 @@ func newMigrate(s *settings) *cobra.Command {
 	var dryRun bool
 	var from int
 	c := &cobra.Command{
-		Use:   "migrate [FILE...]",
+		Use:   "migrate [SITE|FILE...]",
 		Short: "Rewrite sites of an earlier schema version for this berth's",
-		Long: `Migrate rewrites the named files, or those in clusters/, for the version of the schema that this berth has. A site says the version
+		Long: `Migrate rewrites the files of the named sites, the named files, or all in clusters/, for the version of the schema that this berth has. A site says the version
 that it is written for in schemaVersion; one that does not is taken for the current version, or for that of --from. Comments and
 order stay; each change is named with its line. If a file cannot be rewritten, none is.
 
 ` + exitCodesHelp,
 		Example: `  berth migrate --dry-run
-  berth migrate --from 0`,
+  berth migrate lab --from 0`,
+		ValidArgsFunction: s.completeSites,
 		RunE: func(_ *cobra.Command, files []string) error {
 			files, err := s.cueFiles(files)
 			if err != nil {

@@ -17,6 +17,8 @@ import (
 type vetReport struct {
 	Sites    []string       `json:"sites"`
 	Problems []load.Problem `json:"problems"`
+	// Warnings are about what is read and is hardly meant; they do not fail a check.
+	Warnings []load.Problem `json:"warnings,omitempty"`
 }
 
 func newVet(s *settings) *cobra.Command {
@@ -86,6 +88,7 @@ func (s *settings) vet(names []string) (vetReport, error) {
 	if err := s.checkSchema(root); err != nil {
 		return report, err
 	}
+	report.Warnings = load.Outside(folder)
 	opened, err := load.Open(folder, names...)
 	var found load.Problems
 	switch {
@@ -131,6 +134,10 @@ func (s *settings) conflicts(folder string, checked *load.Package, names []strin
 }
 
 func (s *settings) vetTable(w io.Writer, report vetReport, verbose bool) error {
+	for _, p := range report.Warnings {
+		place := p.Place()
+		fmt.Fprintln(w, place+"warning: "+strings.TrimPrefix(p.String(), place))
+	}
 	if len(report.Problems) == 0 {
 		_, err := fmt.Fprintf(w, "%s %s\n", s.colour(green, "ok"), strings.Join(report.Sites, ", "))
 		return err

@@ -59,6 +59,33 @@ func unreadable(dir string) (Problems, error) {
 	return append(problems, strangers(files, packages)...).normalize(), nil
 }
 
+// Outside finds files of the sites' package in the folder above dir: CUE reads them as parts of the sites, and nobody looks for
+// them there.
+func Outside(dir string) Problems {
+	packageOf := func(file string) string {
+		head, err := parser.ParseFile(file, nil, parser.PackageClauseOnly)
+		if err != nil || strings.HasPrefix(filepath.Base(file), "_") || strings.HasPrefix(filepath.Base(file), ".") {
+			return ""
+		}
+		return head.PackageName()
+	}
+	own := map[string]bool{}
+	inside, _ := filepath.Glob(filepath.Join(dir, "*.cue"))
+	for _, file := range inside {
+		own[packageOf(file)] = true
+	}
+	var found Problems
+	above, _ := filepath.Glob(filepath.Join(filepath.Dir(filepath.Clean(dir)), "*.cue"))
+	for _, file := range above {
+		if name := packageOf(file); name != "" && own[name] {
+			found = append(found, Problem{File: display(file), Line: 1, Column: 1,
+				Message: fmt.Sprintf("is package %s outside of %s, and CUE reads it as a part of the sites", name, display(dir)),
+				Mend:    "move it there, or remove it"})
+		}
+	}
+	return found
+}
+
 // reason is an error of the file system without the path, which its reader sees already.
 func reason(err error) string {
 	if path, ok := err.(*os.PathError); ok {
