@@ -77,7 +77,7 @@ func newStatus(s *settings) *cobra.Command {
 		Short: "Say how far a site is in the cluster, and what is stuck",
 		Long: `Status asks the cluster: which revision is desired and which each layer has, whether one that is not Ready is at its first attempt or
 tries the same again and again, what the guard said of Slurm's configuration, how many workers each pool has up, which mode the advisor
-is in, why jobs wait and what would help, and what is stuck, with the command that mends it. It changes nothing.
+is in, which nodes take no jobs and why, why jobs wait and what would help, and what is stuck, with the command that mends it. It changes nothing.
 
 Jobs and the advisor are asked about in the controller's pod, through kubectl.
 
@@ -260,6 +260,7 @@ func (s *settings) statusTable(w io.Writer, r *status.Report) error {
 			return err
 		}
 	}
+	s.statusNodes(w, r)
 	s.statusJobs(w, r)
 	for _, stuck := range r.Stuck {
 		fmt.Fprintf(w, "\n%s %s: %s\n  mend: %s\n", s.colour(red, "stuck"), stuck.What, stuck.Why, stuck.Mend)
@@ -267,10 +268,20 @@ func (s *settings) statusTable(w io.Writer, r *status.Report) error {
 	return nil
 }
 
+// statusNodes says which nodes take no jobs.
+func (s *settings) statusNodes(w io.Writer, r *status.Report) {
+	for i, away := range r.Away {
+		if i == 0 {
+			fmt.Fprintln(w)
+		}
+		fmt.Fprintf(w, "%s %s since %s, by %s: %s\n  to bring back: %s\n", away.Nodes, s.colour(yellow, away.State), away.Since, away.By, away.Reason, away.Help)
+	}
+}
+
 // statusJobs says why jobs wait.
 func (s *settings) statusJobs(w io.Writer, r *status.Report) {
 	if r.Unasked != "" {
-		fmt.Fprintf(w, "\nSlurm was not asked about jobs: %s\n", r.Unasked)
+		fmt.Fprintf(w, "\nSlurm was not asked about nodes and jobs: %s\n", r.Unasked)
 	}
 	for i, wait := range r.Waiting {
 		if i == 0 {

@@ -53,6 +53,7 @@ func TestStatusTable(t *testing.T) {
 		Layers:  []status.Part{{Name: "slurm", State: status.Working, Phase: status.First, Reason: "Running health checks", Objects: []status.Owned{{Object: "WorkerPool slurm-workers/cpu", Made: []string{"Pod slurm-workers/slurm-worker-cpu-0 (Running)"}}}}},
 		Slurm:   &status.Config{State: "Applied"},
 		Advisor: &status.Advisor{Wanted: "live", Effective: "shadow", Why: "it made itself shadow: p95"},
+		Away:    []status.Away{{Nodes: "slurm-worker-cpu-0", State: "drained", Reason: "health: disk: broken", By: "root", Since: "2026-11-02T10:00:00", Help: "mend the node"}},
 		Waiting: []status.Waiting{{Partition: "cpu", Reason: "JobHeldUser", Jobs: 1, First: []string{"7"}, Means: "their users hold them", Help: "scontrol release 7"}},
 	}
 	if err := s.statusTable(&out, r); err != nil {
@@ -61,6 +62,7 @@ func TestStatusTable(t *testing.T) {
 	for _, want := range []string{
 		"desired main@01234567\n", "first attempt: Running health checks\n", "\n  WorkerPool slurm-workers/cpu\n    Pod slurm-workers/slurm-worker-cpu-0 (Running)\n",
 		"\nadvisor: shadow (the site says live): it made itself shadow: p95\n",
+		"\nslurm-worker-cpu-0 drained since 2026-11-02T10:00:00, by root: health: disk: broken\n  to bring back: mend the node\n",
 		"\n1 job waits in cpu (7): JobHeldUser: their users hold them\n  would help: scontrol release 7\n",
 	} {
 		if !strings.Contains(out.String(), want) {

@@ -39,6 +39,10 @@ func (r *Report) AskSlurm(ctx context.Context, s *site.Site, ask Ask) {
 		return
 	}
 	r.askAdvisor(ctx, s, ask)
+	if err := r.askNodes(ctx, ask); err != nil {
+		r.Unasked = oneLine(err.Error())
+		return
+	}
 	out, err := ask(ctx, "slurmctld", "squeue", "--all", "--noheader", "--states=PENDING", "--format=%i|%P|%r")
 	if err != nil {
 		r.Unasked = oneLine(err.Error())

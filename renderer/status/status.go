@@ -47,8 +47,9 @@ type Report struct {
 	// Slurm is nil where the cluster has no SlurmConfig.
 	Slurm *Config `json:"slurm,omitempty"`
 	Pools []Pool  `json:"pools"`
-	// Advisor and Waiting are Slurm's own word, where it was asked; Unasked says why it was not.
+	// Advisor, Away and Waiting are Slurm's own word, where it was asked; Unasked says why it was not.
 	Advisor *Advisor  `json:"advisor,omitempty"`
+	Away    []Away    `json:"away"`
 	Waiting []Waiting `json:"waiting"`
 	Unasked string    `json:"unasked,omitempty"`
 	Stuck   []Stuck   `json:"stuck"`
@@ -124,7 +125,7 @@ func Scheme() (*runtime.Scheme, error) {
 // Read asks the cluster about the site. Kinds and objects that are not there yet are part of the report; an error means that
 // the cluster could not be asked.
 func Read(ctx context.Context, cluster client.Reader, s *site.Site) (*Report, error) {
-	r := &Report{Site: s.Name, Layers: []Part{}, Pools: []Pool{}, Waiting: []Waiting{}, Stuck: []Stuck{}}
+	r := &Report{Site: s.Name, Layers: []Part{}, Pools: []Pool{}, Away: []Away{}, Waiting: []Waiting{}, Stuck: []Stuck{}}
 	for _, step := range []func(context.Context, client.Reader, *site.Site) error{
 		r.readSource, r.readLayers, r.readReleases, r.readConfig, r.readPools, r.readPods,
 	} {
