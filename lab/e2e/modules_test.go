@@ -52,7 +52,8 @@ func TestModules(t *testing.T) {
 			t.Errorf("a job %s: %q, want %q", what, got, want)
 		}
 	}
-	steps := r.submit(researcher, "--partition=cpu --nodes=2 --export=NONE", "module load hello && srun bash -c 'module -t list 2>&1 && echo $HELLO' | sort | uniq --count")
+	// Within a job of --export=NONE srun gives its steps nothing either (SLURM_EXPORT_ENV), unless it is told to.
+	steps := r.submit(researcher, "--partition=cpu --nodes=2 --export=NONE", "module load hello && srun --export=ALL bash -c 'module -t list 2>&1 && echo $HELLO' | sort | uniq --count")
 	r.waitJob(steps, "COMPLETED", workerStarts)
 	if got := strings.Join(strings.Fields(r.output(steps)), " "); got != "2 from the site 2 hello/1.0" {
 		t.Errorf("steps on two nodes: %q", got)
