@@ -102,10 +102,11 @@ soak: build ## half an hour of load and random kills on the box
 	@lab/e2e.sh soak
 
 .PHONY: fuzz
-fuzz: setup ## SITES (default 10000) mutated sites of SEED (1), from FROM (0); then FUZZTIME (default 30s) for every fuzz target
+fuzz: setup ## SITES (default 10000) mutated sites of SEED (1), from FROM (0); every field explained; FUZZTIME (30s) for every fuzz target
 	@BERTH_FUZZ_SITES=$(or $(SITES),10000) BERTH_FUZZ_SEED=$(or $(SEED),1) BERTH_FUZZ_FROM=$(or $(FROM),0) BERTH_FUZZ_COMMANDS=100 \
 	  BERTH_FUZZ_SLURMCTLD=$(if $(BERTH_SLURM_ROOT),1,0) \
 	  go test -count=1 -v -timeout 12h -run '^(TestMutatedSites|TestCommandAgrees)$$' ./renderer/mutation
+	@BERTH_FUZZ_SEED=$(or $(SEED),1) BERTH_EXPLAIN_ALL=1 go test -count=1 -v -timeout 2h -run '^TestEveryFieldExplainsAndTracesBack$$' ./renderer/explain
 	@go list ./... | while read -r package; do \
 	  for target in $$(go test -list '^Fuzz' "$$package" | grep '^Fuzz' || true); do \
 	    echo "$$package $$target"; go test -run '^$$' -fuzz "^$$target\$$" -fuzztime "$${FUZZTIME:-30s}" "$$package"; \

@@ -4,7 +4,7 @@
 #
 #   lab/bench.sh [NAME]
 #
-# Parts: render (the renderer beside `cue vet`), push and sbatch (on the box, if it is up), the advisor's service, and the simulator's own. What
+# Parts: render (the renderer beside `cue vet`, helm and kustomize), push and sbatch (on the box, if it is up), the advisor's service, and the simulator's own. What
 # can't be measured here is named on standard error, and is no failure.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -56,6 +56,13 @@ render() {
       printf "render-lab %.0f ms %.2f %s %s\n", median, r[5], goal, verdict }' < <(sort -k2,2n "$work/ratios")
 }
 
+# kustomize's command, of the release whose library go.mod has; it is no part of berth.
+kustomize() {
+  local tools=${XDG_CACHE_HOME:-$HOME/.cache}/berth-lab/tools
+  export PATH="$tools:$PATH"
+  [ -x "$tools/kustomize" ] || GOBIN="$tools" go install -ldflags '-s -w' sigs.k8s.io/kustomize/kustomize/v5@v5.8.2 >&2
+}
+
 # What needs the box: from a push to the cluster at it, and from sbatch to the job's first line with its parts.
 box() { # TEST
   BERTH_E2E=1 BERTH_E2E_BENCH=1 go -C lab test -count=1 -v -timeout 45m -run "^$1\$" ./e2e >"$work/box" 2>&1 ||
@@ -68,6 +75,20 @@ trap 'rm -rf "$work"' EXIT
 status=0
 
 if wanted render-lab; then (render) | print || status=1; fi
+
+# The renderer beside cue, helm and kustomize: processor time, and memory.
+if wanted load-lab inflate-lab inflate-lab/without-start render-1000-pools render-1000-pools/memory; then
+  if ! [ -x "$bin/berth" ] || ! [ -x "$bin/cue" ]; then
+    skip renderer "run make build first"
+  elif ! kustomize || ! go build -ldflags '-s -w' -o bin/ helm.sh/helm/v3/cmd/helm >&2; then
+    skip renderer "kustomize or helm could not be built"
+  elif BERTH_BENCH=1 BERTH_BENCH_NAME="$name" go test -count=1 -v -timeout 2h -run '^TestBench$' ./renderer/benchmark >"$work/renderer" 2>&1; then
+    print <"$work/renderer" || status=1
+  else
+    cat "$work/renderer" >&2
+    status=1
+  fi
+fi
 
 up=
 if [ -x "$bin/box" ] && [ "$(id -u)" = 0 ] && "$bin/box" status >/dev/null 2>&1; then up=1; fi

@@ -41,6 +41,6 @@ func Committed(root, site string, files fs.FS, dir string) (layers []inflate.Lay
 			return nil, nil, err
 		}
 	}
-	layers, err = inflate.Layers(names, built, files, dir)
+	layers, err = inflate.Layers(names, built, inflate.Chart(files, dir))
 	return layers, entry, err
 }

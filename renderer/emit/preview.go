@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/berth-hpc/berth/renderer/compile"
+	"github.com/berth-hpc/berth/renderer/compile/helmchart"
 	"github.com/berth-hpc/berth/renderer/compile/manifest"
 	"github.com/berth-hpc/berth/renderer/compile/naming"
 	"github.com/berth-hpc/berth/renderer/inflate"
@@ -20,6 +21,7 @@ import (
 type Preview struct {
 	parts  compile.Parts
 	inputs Inputs
+	chart  inflate.RenderChart
 	built  map[[sha256.Size]byte]inflate.Layer
 }
 
@@ -29,7 +31,15 @@ func NewPreview(root, site string, parts compile.Parts) (*Preview, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Preview{parts: parts, inputs: in, built: map[[sha256.Size]byte]inflate.Layer{}}, nil
+	loaded, err := helmchart.Load(parts.Chart, parts.ChartDir)
+	if err != nil {
+		return nil, err
+	}
+	chart, err := helmchart.NewRepeated(loaded)
+	if err != nil {
+		return nil, err
+	}
+	return &Preview{parts: parts, inputs: in, chart: chart.Render, built: map[[sha256.Size]byte]inflate.Layer{}}, nil
 }
 
 // Patches are the user's patch files, layer to file names.
@@ -47,7 +57,7 @@ func (p *Preview) WithoutPatch(layer, file string) *Preview {
 	in.Patches = maps.Clone(in.Patches)
 	in.Patches[layer] = maps.Clone(in.Patches[layer])
 	delete(in.Patches[layer], file)
-	return &Preview{parts: p.parts, inputs: in, built: map[[sha256.Size]byte]inflate.Layer{}}
+	return &Preview{parts: p.parts, inputs: in, chart: p.chart, built: map[[sha256.Size]byte]inflate.Layer{}}
 }
 
 // Layers are what of the variant reaches the cluster, and Flux's entry points.
@@ -92,7 +102,7 @@ func (p *Preview) layer(site string, layer compile.Layer) (inflate.Layer, error)
 	if err != nil {
 		return inflate.Layer{}, err
 	}
-	inflated, err := inflate.Layers([]string{layer.Name}, map[string][]manifest.Object{layer.Name: objects}, p.parts.Chart, p.parts.ChartDir)
+	inflated, err := inflate.Layers([]string{layer.Name}, map[string][]manifest.Object{layer.Name: objects}, p.chart)
 	if err != nil {
 		return inflate.Layer{}, err
 	}

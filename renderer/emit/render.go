@@ -75,7 +75,7 @@ func (r *Rendered) build(parts compile.Parts) error {
 			return fmt.Errorf("%w\n(if a patch in %s is meant: its object must be in this layer)", err, naming.Patches(s.Name, layer))
 		}
 	}
-	if r.Inflated, err = inflate.Layers(r.LayerNames(), built, parts.Chart, parts.ChartDir); err != nil {
+	if r.Inflated, err = inflate.Layers(r.LayerNames(), built, inflate.Chart(parts.Chart, parts.ChartDir)); err != nil {
 		return fmt.Errorf("%s: %w\n(if a patch in %s says so, mend it; else it is Berth's mistake)", s.Name, err, path.Dir(naming.Patches(s.Name, "any")))
 	}
 	return nil

@@ -27,8 +27,22 @@ type Layer struct {
 	Opaque []string
 }
 
-// Layers inflates built layers, in the order of names. Releases of our chart are rendered from the chart in dir of chart.
-func Layers(names []string, built map[string][]manifest.Object, chart fs.FS, dir string) ([]Layer, error) {
+// RenderChart gives the objects of our chart with values (YAML).
+type RenderChart func(release helmchart.Release, values []byte) ([]manifest.Object, error)
+
+// Chart renders our chart, in dir of files, as Helm would install it.
+func Chart(files fs.FS, dir string) RenderChart {
+	return func(release helmchart.Release, values []byte) ([]manifest.Object, error) {
+		loaded, err := helmchart.Load(files, dir)
+		if err != nil {
+			return nil, err
+		}
+		return helmchart.Render(loaded, release, values)
+	}
+}
+
+// Layers inflates built layers, in the order of names.
+func Layers(names []string, built map[string][]manifest.Object, chart RenderChart) ([]Layer, error) {
 	var layers []Layer
 	for _, name := range names {
 		layer := Layer{Name: name}
@@ -46,7 +60,7 @@ func Layers(names []string, built map[string][]manifest.Object, chart fs.FS, dir
 				layer.Opaque = append(layer.Opaque, o.Name())
 				continue
 			}
-			objects, err := inflateRelease(&release, built[name], chart, dir)
+			objects, err := inflateRelease(&release, built[name], chart)
 			if err != nil {
 				return nil, fmt.Errorf("layer %s: %w", name, err)
 			}
@@ -58,7 +72,7 @@ func Layers(names []string, built map[string][]manifest.Object, chart fs.FS, dir
 }
 
 // inflateRelease renders a release with its values as helm-controller merges them: each source in order, then spec.values.
-func inflateRelease(release *helmv2.HelmRelease, objects []manifest.Object, chart fs.FS, dir string) ([]manifest.Object, error) {
+func inflateRelease(release *helmv2.HelmRelease, objects []manifest.Object, chart RenderChart) ([]manifest.Object, error) {
 	merged := map[string]any{}
 	for _, reference := range release.Spec.ValuesFrom {
 		text, err := configMapKey(objects, release.Namespace, reference.Name, reference.GetValuesKey())
@@ -76,11 +90,7 @@ func inflateRelease(release *helmv2.HelmRelease, objects []manifest.Object, char
 	if err != nil {
 		return nil, err
 	}
-	loaded, err := helmchart.Load(chart, dir)
-	if err != nil {
-		return nil, err
-	}
-	made, err := helmchart.Render(loaded, helmchart.Release{Name: release.Spec.ReleaseName, Namespace: release.Spec.TargetNamespace}, text)
+	made, err := chart(helmchart.Release{Name: release.Spec.ReleaseName, Namespace: release.Spec.TargetNamespace}, text)
 	if err != nil {
 		return nil, err
 	}

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -83,6 +84,37 @@ func TestOneSiteOfSeveral(t *testing.T) {
 	}
 	if _, err := load.Load(dir, "goood"); err == nil || !strings.Contains(err.Error(), `there is no site "goood"; did you mean "good"? (known: bad, good)`) {
 		t.Errorf("an unknown name: %v", err)
+	}
+}
+
+// A site that is asked for by its name is the same as among all, whatever of the package it is made from.
+func TestANamedSiteNeedsOnlyWhatItIsMadeOf(t *testing.T) {
+	text := smallest("a") + `
+_size: {memory: c.pools.cpu.memory}
+let called = "d"
+"d-1": site.#Site & {
+	for k, v in a if k != "cluster" {(k): v}
+	cluster: name: called
+}
+b: site.#Site & {
+	for k, v in a if k != "cluster" {(k): v}
+	cluster: name: "b"
+	users: two: {uid: 1001, account: "work"}
+	slurm: extraLines: ["TmpFS=/" + _size.memory]
+}
+`
+	dir := repository(t, map[string]string{"a.cue": text, "c.cue": smallest("c")})
+	for _, where := range []string{dir, "../../clusters"} {
+		all, err := load.Load(where)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range all {
+			got, err := load.Load(where, want.Name)
+			if err != nil || len(got) != 1 || !reflect.DeepEqual(got[0], want) {
+				t.Errorf("%s alone is another site (%v)", want.Name, err)
+			}
+		}
 	}
 }
 

@@ -50,6 +50,7 @@ func (p *Package) with(site string, changes []Change) (map[string]any, error) {
 		}
 		instance.Files[0].Decls = append(instance.Files[0].Decls, &ast.Field{Label: ast.NewString(path[0]), Value: value})
 	}
+	narrow(instance, []string{site})
 	root := context.BuildInstance(instance).LookupPath(cue.MakePath(cue.Str(site)))
 	out := map[string]any{}
 	for _, name := range fieldsOf(p.views[site].schema()) {

@@ -47,18 +47,17 @@ func newView(dir string, names []string, cuts []cut, earlier *view) (*view, erro
 		}
 		v.index = newIndex(instance.Files)
 	}
+	if len(names) > 0 {
+		narrow(instance, names)
+	}
 	v.root = v.context.BuildInstance(instance)
 	all, err := sitesOf(v.root)
 	if err != nil {
 		return nil, problemsOf(dir, err)
 	}
-	var known []string
-	for _, s := range all {
-		known = append(known, s.name)
-	}
 	for _, n := range names {
-		if !slices.Contains(known, n) {
-			return nil, fmt.Errorf("%s: there is no site %q%s (known: %s)", dir, n, didYouMean(n, known), strings.Join(known, ", "))
+		if !slices.ContainsFunc(all, func(s evaluated) bool { return s.name == n }) {
+			return nil, unknown(dir, n)
 		}
 	}
 	for _, s := range all {
@@ -67,6 +66,19 @@ func newView(dir string, names []string, cuts []cut, earlier *view) (*view, erro
 		}
 	}
 	return v, nil
+}
+
+// unknown says which sites there are instead of the one that is asked for.
+func unknown(dir, name string) error {
+	v, err := newView(dir, nil, nil, nil)
+	if err != nil {
+		return err
+	}
+	var known []string
+	for _, s := range v.sites {
+		known = append(known, s.name)
+	}
+	return fmt.Errorf("%s: there is no site %q%s (known: %s)", dir, name, didYouMean(name, known), strings.Join(known, ", "))
 }
 
 // schema is #Site as the package imports it; it does not exist where nothing imports the schema.

@@ -5,6 +5,7 @@ package foundation
 import (
 	"fmt"
 	"sort"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -122,6 +123,9 @@ func priorityClass(name string, value int32, description string) *schedulingv1.P
 	}
 }
 
+// parsed are definitions by their text: the same few are asked for again whenever a variant of a site is rendered.
+var parsed sync.Map
+
 func parseCRDs(crds map[string][]byte) ([]manifest.Object, error) {
 	names := make([]string, 0, len(crds))
 	for name := range crds {
@@ -130,6 +134,10 @@ func parseCRDs(crds map[string][]byte) ([]manifest.Object, error) {
 	sort.Strings(names)
 	var objects []manifest.Object
 	for _, name := range names {
+		if known, ok := parsed.Load(string(crds[name])); ok {
+			objects = append(objects, known.([]manifest.Object)...)
+			continue
+		}
 		found, err := manifest.Parse(crds[name])
 		if err != nil {
 			return nil, fmt.Errorf("custom resource definition %s: %w", name, err)
@@ -139,6 +147,7 @@ func parseCRDs(crds map[string][]byte) ([]manifest.Object, error) {
 				return nil, fmt.Errorf("%s holds %s; only custom resource definitions belong there", name, o.ID())
 			}
 		}
+		parsed.Store(string(crds[name]), found)
 		objects = append(objects, found...)
 	}
 	return objects, nil

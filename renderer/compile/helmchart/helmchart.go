@@ -74,12 +74,17 @@ func Render(c *chart.Chart, release Release, valuesYAML []byte) ([]manifest.Obje
 	if err != nil {
 		return nil, fmt.Errorf("output of chart %s: %w", c.Name(), err)
 	}
+	return placed(objects, release), nil
+}
+
+// placed gives objects that live in a namespace and name none the release's.
+func placed(objects []manifest.Object, release Release) []manifest.Object {
 	for i, o := range objects {
 		if o.Namespace() == "" && !clusterWide[o.Kind()] {
 			objects[i] = o.WithNamespace(release.Namespace)
 		}
 	}
-	return objects, nil
+	return objects
 }
 
 // clusterWide are the kinds without a namespace that charts make. Helm learns this from a cluster; here it is written down.

@@ -56,7 +56,12 @@ func All(values ...any) ([]Object, error) {
 // Parse reads all objects of a YAML stream; documents that are empty or hold only comments are left out.
 func Parse(stream []byte) ([]Object, error) {
 	var objects []Object
-	for i, document := range bytes.Split(append([]byte("\n"), stream...), []byte("\n---")) {
+	documents := bytes.Split(append([]byte("\n"), stream...), []byte("\n---"))
+	for i, document := range documents {
+		if i+1 < len(documents) {
+			// The line break before the marker is the document's: a text that ends it has it.
+			document = append(document[:len(document):len(document)], '\n')
+		}
 		content := map[string]any{}
 		if err := yaml.Unmarshal(document, &content); err != nil {
 			return nil, fmt.Errorf("document %d: %w", i, err)
