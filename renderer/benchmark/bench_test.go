@@ -21,7 +21,6 @@ import (
 
 	"github.com/berth-hpc/berth/components/api"
 	"github.com/berth-hpc/berth/components/chart"
-	schema "github.com/berth-hpc/berth/cue"
 	"github.com/berth-hpc/berth/renderer/compile"
 	"github.com/berth-hpc/berth/renderer/emit"
 	"github.com/berth-hpc/berth/renderer/load"
@@ -262,9 +261,7 @@ func (b *bench) renders() {
 // repository is one with a site of so many pools, 50 on a host.
 func (b *bench) repository(pools int) string {
 	root := b.TempDir()
-	if err := schema.Vendor(root); err != nil {
-		b.Fatal(err)
-	}
+	b.run(root, b.tool("berth"), "init", root, "--site", "large")
 	var text strings.Builder
 	text.WriteString(`package clusters
 
@@ -286,6 +283,9 @@ large: site.#Site & {
 	}
 	text.WriteString("}\n")
 	folder := filepath.Join(root, "clusters")
+	if err := os.RemoveAll(folder); err != nil { // the site that init begins
+		b.Fatal(err)
+	}
 	if err := os.Mkdir(folder, 0o755); err != nil {
 		b.Fatal(err)
 	}

@@ -93,6 +93,10 @@ func (s *settings) cueFiles(names []string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
+	found = slices.DeleteFunc(found, func(file string) bool { // vet says what is wrong with a pipe; reading it would wait for ever
+		info, err := os.Stat(file)
+		return err == nil && !info.Mode().IsRegular()
+	})
 	for _, site := range sites {
 		those := siteFiles(found, site)
 		if len(those) == 0 {

@@ -2,6 +2,7 @@ package compile_test
 
 import (
 	"fmt"
+	"io/fs"
 	"reflect"
 	"regexp"
 	"runtime"
@@ -12,6 +13,7 @@ import (
 	"github.com/berth-hpc/berth/components/api"
 	"github.com/berth-hpc/berth/components/chart"
 	"github.com/berth-hpc/berth/renderer/compile"
+	"github.com/berth-hpc/berth/renderer/compile/helmchart"
 	"github.com/berth-hpc/berth/renderer/load"
 	"github.com/berth-hpc/berth/renderer/site"
 )
@@ -101,7 +103,84 @@ func TestFluxSubstitutesNothing(t *testing.T) {
 	}
 }
 
-func TestNoNullIsRendered(t *testing.T) {
+// S3: no count of workers is rendered that an autoscaler would fight over, and a larger pool changes nothing about the workers
+// that it has: their template stays.
+func TestS3NoReplicaCountOfWorkers(t *testing.T) {
+	for name, s := range shipped(t) {
+		s.Delivery.Mode = "manifests" // what the chart makes is in the layers
+		before := workerTemplates(t, name, s)
+		if len(before) != len(s.Pools) {
+			t.Errorf("%s: %d of %d pools are rendered", name, len(before), len(s.Pools))
+		}
+		for pool, p := range s.Pools {
+			p.Max++
+			s.Pools[pool] = p
+		}
+		if after := workerTemplates(t, name, s); !reflect.DeepEqual(before, after) {
+			t.Errorf("%s: growing pools changes the workers that are up", name)
+		}
+	}
+}
+
+// workerTemplates are the pods' templates by pool. It demands that nothing but these pools makes workers or counts pods.
+func workerTemplates(t *testing.T, name string, s *site.Site) map[string]any {
+	t.Helper()
+	result, err := compile.Compile(s, parts())
+	if err != nil {
+		t.Fatal(err)
+	}
+	templates := map[string]any{}
+	for _, layer := range result.Layers {
+		for _, o := range layer.Objects {
+			spec, _ := o.Content()["spec"].(map[string]any)
+			_, counted := spec["replicas"]
+			switch {
+			case o.Kind() == "WorkerPool":
+				templates[o.Name()] = spec["template"]
+				if counted {
+					t.Errorf("%s: %s has a replica count", name, o.ID())
+				}
+			case counted && o.Namespace() == s.Namespaces.Workers && o.Name() != "slurm-login":
+				t.Errorf("%s: %s counts pods among the workers", name, o.ID())
+			case o.Kind() == "HorizontalPodAutoscaler" || o.Kind() == "ScaledObject":
+				t.Errorf("%s: %s would change counts beside the site", name, o.ID())
+			}
+		}
+	}
+	return templates
+}
+
+// S27: nothing in our chart is drawn by lot or taken from the clock or the cluster, which would change at each render.
+func TestS27NothingIsRandom(t *testing.T) {
+	unsteady := regexp.MustCompile(`\b(rand[A-Z][A-Za-z]*|gen[A-Z][A-Za-z]*|uuidv4|now|ago|htpasswd|bcrypt|derivePassword|encryptAES|lookup|env|expandenv|getHostByName|shuffle)\b`)
+	action := regexp.MustCompile(`(?s)\{\{(.*?)\}\}`)
+	quoted := regexp.MustCompile(`"[^"]*"|/\*(?s:.*?)\*/|[.$][A-Za-z][A-Za-z.]*`)
+	looked := 0
+	err := fs.WalkDir(chart.Files, chart.Dir, func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || !strings.Contains(name, "/templates/") {
+			return err
+		}
+		looked++
+		text, err := fs.ReadFile(chart.Files, name)
+		for _, a := range action.FindAllStringSubmatch(string(text), -1) {
+			if found := unsteady.FindString(quoted.ReplaceAllString(a[1], "")); found != "" {
+				t.Errorf("%s calls %s: its output is not the same at each render", name, found)
+			}
+		}
+		return err
+	})
+	if err != nil || looked < 10 {
+		t.Errorf("looked at %d templates (%v)", looked, err)
+	}
+}
+
+// S18: Helm's SDKs differ in what they make of a null in the values of a subchart. None is rendered, and our chart has no
+// subchart.
+func TestS18NoNullIsRendered(t *testing.T) {
+	loaded, err := helmchart.Load(chart.Files, chart.Dir)
+	if err != nil || len(loaded.Dependencies()) > 0 {
+		t.Errorf("our chart has %d subcharts (%v)", len(loaded.Dependencies()), err)
+	}
 	for name, s := range shipped(t) {
 		got, err := text(t, s)
 		if err != nil {

@@ -91,7 +91,7 @@ func Compare(name string, from, to State) (*Report, error) {
 		r.pods(before, after)
 		r.immutable(before, after)
 		r.deletions(from, to, before, after)
-		r.moves(before, after)
+		r.moves(to, before, after)
 	}
 	if r.Objects, err = changes(before, after); err != nil {
 		return nil, err

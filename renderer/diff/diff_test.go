@@ -10,6 +10,7 @@ import (
 	"github.com/berth-hpc/berth/components/chart"
 	"github.com/berth-hpc/berth/components/guard/slurmconf"
 	"github.com/berth-hpc/berth/renderer/compile"
+	"github.com/berth-hpc/berth/renderer/compile/manifest"
 	"github.com/berth-hpc/berth/renderer/diff"
 	"github.com/berth-hpc/berth/renderer/emit"
 	"github.com/berth-hpc/berth/renderer/load"
@@ -294,5 +295,60 @@ func TestComesAndGoes(t *testing.T) {
 	}
 	if !strings.HasPrefix(r.Effects[len(r.Effects)-1].Kind, "delete") || kept < 4 {
 		t.Errorf("a site that goes: %d kept, %+v", kept, r.Effects)
+	}
+}
+
+// S23: an object that goes from one layer to another. To one that is applied earlier it is safe; to a later one the old layer would
+// take it away first, so render refuses it, with the way that keeps it.
+func TestS23AnObjectMoves(t *testing.T) {
+	base := state(t, lab(t))
+	for _, c := range []struct {
+		object, from, to, why string
+		refused               string
+	}{
+		{"Service slurm/slurm-rest", "slurm", "storage", "which is applied first: it is that layer's", ""},
+		{"NetworkPolicy slurm/default-deny", "foundation", "slurm", "foundation is applied first and takes it away", "move/networkpolicy/slurm/default-deny/slurm"},
+		{"PersistentVolumeClaim slurm/slurm-state", "storage", "slurm", "", ""},
+	} {
+		moved := base
+		moved.Layers = nil
+		var what manifest.Object
+		for _, layer := range base.Layers {
+			if layer.Name == c.from {
+				layer.Objects = slices.DeleteFunc(slices.Clone(layer.Objects), func(o manifest.Object) bool {
+					if o.ID() == c.object {
+						what = o
+					}
+					return o.ID() == c.object
+				})
+			}
+			moved.Layers = append(moved.Layers, layer)
+		}
+		if what.Content() == nil {
+			t.Errorf("layer %s has no %s", c.from, c.object)
+			continue
+		}
+		for i, layer := range moved.Layers {
+			if layer.Name == c.to {
+				moved.Layers[i].Objects = append(slices.Clone(layer.Objects), what)
+			}
+		}
+		r, err := diff.Compare("lab", base, moved)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(r.Effects) != 1 || r.Effects[0].Kind != diff.Move || r.Effects[0].What != c.object || !strings.Contains(r.Effects[0].Why, c.why) {
+			t.Errorf("%s: effects %+v", c.object, r.Effects)
+		}
+		var refused []string
+		for _, m := range r.Unacknowledged() {
+			refused = append(refused, m.Name)
+			if !strings.Contains(m.String(), "prune=disabled") {
+				t.Errorf("%s: plan %s", c.object, m)
+			}
+		}
+		if strings.Join(refused, " ") != c.refused {
+			t.Errorf("%s: refused %v, want %q", c.object, refused, c.refused)
+		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/berth-hpc/berth/components/slurmrest/hostlist"
 	"github.com/berth-hpc/berth/renderer/compile/manifest"
 	"github.com/berth-hpc/berth/renderer/compile/naming"
+	"github.com/berth-hpc/berth/renderer/inflate"
 )
 
 // slurm says what the guard and slurmctld make of a changed SlurmConfig.
@@ -245,12 +246,29 @@ func kept(o manifest.Object) bool {
 	return true
 }
 
-func (r *Report) moves(before, after map[string]placed) {
+func (r *Report) moves(to State, before, after map[string]placed) {
 	for _, id := range slices.Sorted(maps.Keys(after)) {
-		if from, both := before[id]; both && from.layer != after[id].layer {
-			r.add(Move, id, "goes from layer %s to layer %s: if %s is applied first, Flux takes it away and %s makes it anew", from.layer, after[id].layer, from.layer, after[id].layer)
+		from, both := before[id]
+		if !both || from.layer == after[id].layer {
+			continue
+		}
+		if safelyMoved(to, from, after[id]) {
+			r.add(Move, id, "goes from layer %s to layer %s, which is applied first: it is that layer's before the other would take it away", from.layer, after[id].layer)
+		} else {
+			r.add(Move, id, "goes from layer %s to layer %s: %s is applied first and takes it away, then %s makes it anew", from.layer, after[id].layer, from.layer, after[id].layer)
 		}
 	}
+}
+
+// safelyMoved says whether an object goes from one layer to another without leaving the cluster between: Flux prunes only what is
+// marked as that layer's own, so the new layer must have it before the old one is applied without it. What Flux is told to keep never
+// goes.
+func safelyMoved(to State, from, now placed) bool {
+	index := func(name string) int {
+		return slices.IndexFunc(to.Layers, func(l inflate.Layer) bool { return l.Name == name })
+	}
+	old, fresh := index(from.layer), index(now.layer)
+	return kept(from.Object) && kept(now.Object) || fresh >= 0 && old >= 0 && fresh < old
 }
 
 func find(objects map[string]placed, kind string) *placed {

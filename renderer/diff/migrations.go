@@ -53,6 +53,16 @@ func migrations(from, to State, before, after map[string]placed) []Migration {
 				Name: "delete/" + name, What: id + " leaves the site, and with it everything in it, also what is not in the repository",
 				Plan: []string{"kubectl -n " + o.Name() + " get all,pvc,secret shows what is there", "move what is needed to the new namespace"},
 			})
+		case stays && o.layer != next.layer && !safelyMoved(to, o, next):
+			found = append(found, Migration{
+				Name: "move/" + name + "/" + next.layer,
+				What: fmt.Sprintf("%s goes from layer %s to layer %s: Flux would delete it, and all that hangs on it, before it makes it anew", id, o.layer, next.layer),
+				Plan: []string{
+					fmt.Sprintf("kubectl %sannotate %s %s kustomize.toolkit.fluxcd.io/prune=disabled: the old layer then leaves it where it is", inNamespace(o), strings.ToLower(o.Kind()), o.Name()),
+					fmt.Sprintf("push, and wait until layer %s is ready: the object is its own now", next.layer),
+					fmt.Sprintf("kubectl %sannotate %s %s kustomize.toolkit.fluxcd.io/prune-", inNamespace(o), strings.ToLower(o.Kind()), o.Name()),
+				},
+			})
 		case stays && o.Kind() == "PersistentVolumeClaim" && shrinks(o, next):
 			size, _ := at(next.Content(), "spec", "resources", "requests", "storage").(string)
 			found = append(found, Migration{
@@ -107,12 +117,16 @@ func released(o placed, before, after map[string]placed) bool {
 	return o.Kind() == "PersistentVolume" && was && !is
 }
 
-func replacementPlan(o placed) []string {
-	in := ""
-	if o.Namespace() != "" {
-		in = "-n " + o.Namespace() + " "
+// inNamespace is kubectl's flag for the object's namespace.
+func inNamespace(o placed) string {
+	if o.Namespace() == "" {
+		return ""
 	}
-	remove := fmt.Sprintf("kubectl %sdelete %s %s", in, strings.ToLower(o.Kind()), o.Name())
+	return "-n " + o.Namespace() + " "
+}
+
+func replacementPlan(o placed) []string {
+	remove := fmt.Sprintf("kubectl %sdelete %s %s", inNamespace(o), strings.ToLower(o.Kind()), o.Name())
 	switch o.Kind() {
 	case "StatefulSet":
 		return []string{"push", remove + " --cascade=orphan: its pods go on and its claims stay; Flux makes it anew and takes the pods over"}

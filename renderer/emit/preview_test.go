@@ -51,3 +51,50 @@ func byLayer(layers []inflate.Layer) map[string]manifest.Object {
 	}
 	return objects
 }
+
+// S19: what leaves the site, or is taken out by a null in a patch, is not there afterwards: no null is left for an applier to read in its
+// own way, and a field that was set for a while leaves no trace.
+func TestS19RemovedIsAbsent(t *testing.T) {
+	s := shipped(t, "lab")
+	s.Delivery.Mode = "manifests"
+	before, err := Render(t.TempDir(), s, parts())
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := s.Pools["cpu"]
+	pool.Env = map[string]string{"NCCL_DEBUG": "INFO"}
+	s.Pools["cpu"] = pool
+	set, err := Render(t.TempDir(), s, parts())
+	if err != nil || reflect.DeepEqual(set.Tree, before.Tree) {
+		t.Fatalf("the variable changes nothing (%v)", err)
+	}
+	pool.Env = nil
+	s.Pools["cpu"] = pool
+	if unset, err := Render(t.TempDir(), s, parts()); err != nil || !reflect.DeepEqual(unset.Tree, before.Tree) {
+		t.Errorf("a variable that was set for a while is still there (%v)", err)
+	}
+
+	root := t.TempDir()
+	put(t, root, "overlays/lab/patches/slurm/rest.yaml", []byte(`apiVersion: apps/v1
+kind: Deployment
+metadata: {name: slurm-rest, namespace: slurm}
+spec: {template: {spec: {priorityClassName: null}}}
+`))
+	patched, err := Render(root, s, parts())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range []*Rendered{before, patched} {
+		for _, layer := range r.Inflated {
+			for _, o := range layer.Objects {
+				if o.ID() != "Deployment slurm/slurm-rest" {
+					continue
+				}
+				value, there := o.Content()["spec"].(map[string]any)["template"].(map[string]any)["spec"].(map[string]any)["priorityClassName"]
+				if there != (r == before) {
+					t.Errorf("priorityClassName is %v, there: %v", value, there)
+				}
+			}
+		}
+	}
+}

@@ -3,6 +3,7 @@ package explain_test
 import (
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/berth-hpc/berth/components/api"
 	"github.com/berth-hpc/berth/components/chart"
+	schema "github.com/berth-hpc/berth/cue"
 	"github.com/berth-hpc/berth/renderer/compile"
 	"github.com/berth-hpc/berth/renderer/explain"
 	"github.com/berth-hpc/berth/renderer/load"
@@ -141,5 +143,52 @@ func TestValuesThatFollow(t *testing.T) {
 		if strings.Contains(p.Text, "KillWait") {
 			t.Errorf("pools.cpu.max leads to %s", p)
 		}
+	}
+}
+
+// S15: times are written in Slurm's forms or Go's, never as bare numbers that could be either's; Slurm gets its own, and explain shows
+// both.
+func TestS15TimesInBothForms(t *testing.T) {
+	root := t.TempDir()
+	if err := schema.Vendor(root); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile("../../clusters/laptop.cue")
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := func(limit string) {
+		text := string(text) + "\nlaptop: pools: cpu: partition: maxTime: " + limit + "\n"
+		if err := os.MkdirAll(filepath.Join(root, "clusters"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(root, "clusters/laptop.cue"), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for written, slurm := range map[string]string{
+		`"7d"`: "MaxTime=7-00:00:00", `"24h"`: "MaxTime=1-00:00:00", `"90"`: "MaxTime=0-01:30:00", `"2-12"`: "MaxTime=2-12:00:00", `"UNLIMITED"`: "MaxTime=UNLIMITED",
+	} {
+		write(written)
+		opened, err := load.Open(filepath.Join(root, "clusters"))
+		if err != nil {
+			t.Errorf("%s: %v", written, err)
+			continue
+		}
+		known, err := opened.Explain(load.Steps("laptop.pools.cpu.partition.maxTime"))
+		if err != nil || string(known.Value) != written {
+			t.Errorf("%s is explained as %+v (%v)", written, known, err)
+		}
+		e, err := explain.New(opened, "laptop", root, compile.Parts{Chart: chart.Files, ChartDir: chart.Dir, CRDs: api.CRDs()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if places := e.Touched(load.Steps("pools.cpu.partition.maxTime")); !slices.ContainsFunc(places, func(p explain.Place) bool { return strings.Contains(p.Text, slurm) }) {
+			t.Errorf("%s leads to %v, want %s", written, places, slurm)
+		}
+	}
+	write("90")
+	if _, err := load.Open(filepath.Join(root, "clusters")); err == nil || !strings.Contains(err.Error(), "not a time limit; write Slurm's form (90 for minutes,") {
+		t.Errorf("the number 90 gives %v", err)
 	}
 }

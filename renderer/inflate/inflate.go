@@ -151,7 +151,7 @@ func YAML(layers []Layer) ([]byte, error) {
 	for _, layer := range layers {
 		fmt.Fprintf(&out, "# Layer %s\n", layer.Name)
 		for _, release := range layer.Opaque {
-			fmt.Fprintf(&out, "# The chart of HelmRelease %s is fetched by Flux; its objects are not shown.\n", release)
+			fmt.Fprintf(&out, "# The chart of HelmRelease %s is fetched by Flux; its objects are not shown, nor whether its templates draw lots at each render.\n", release)
 		}
 		for _, o := range layer.Objects {
 			text, err := o.YAML()

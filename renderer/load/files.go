@@ -40,6 +40,10 @@ func unreadable(dir string) (Problems, error) {
 			}
 			continue
 		}
+		if !info.Mode().IsRegular() { // reading a pipe would wait for ever
+			problems = append(problems, Problem{File: display(file), Message: "is no file that can be read to its end (a pipe, a device or a socket)", Mend: "remove it: sites are files"})
+			continue
+		}
 		text, err := os.ReadFile(file)
 		if err != nil {
 			problems = append(problems, Problem{File: display(file), Message: "cannot be read: " + reason(err)})
@@ -63,6 +67,9 @@ func unreadable(dir string) (Problems, error) {
 // them there.
 func Outside(dir string) Problems {
 	packageOf := func(file string) string {
+		if info, err := os.Stat(file); err != nil || !info.Mode().IsRegular() {
+			return ""
+		}
 		head, err := parser.ParseFile(file, nil, parser.PackageClauseOnly)
 		if err != nil || strings.HasPrefix(filepath.Base(file), "_") || strings.HasPrefix(filepath.Base(file), ".") {
 			return ""

@@ -3,6 +3,7 @@ package load
 import (
 	"cmp"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -62,8 +63,14 @@ func (ps Problems) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// normalize sorts the problems by place and drops those that repeat another: a derived site repeats those of its origin.
+// longWord is a word that nobody reads to its end: a value of megabytes would fill the terminal.
+var longWord = regexp.MustCompile(`(\S{100})\S{200,}`)
+
+// normalize cuts long words short, sorts the problems by place and drops those that repeat another: a derived site repeats those of its origin.
 func (ps Problems) normalize() Problems {
+	for i := range ps {
+		ps[i].Message = longWord.ReplaceAllString(ps[i].Message, "$1…")
+	}
 	slices.SortStableFunc(ps, func(a, b Problem) int {
 		return cmp.Or(strings.Compare(a.File, b.File), a.Line-b.Line, a.Column-b.Column,
 			strings.Compare(a.Path, b.Path), strings.Compare(a.Message, b.Message))

@@ -178,3 +178,26 @@ func TestAdvisorMode(t *testing.T) {
 		})
 	}
 }
+
+// S26: a release whose upgrade fails again and again is told of with the count, and with the error that began it: what Flux says last is
+// that it rolled back.
+func TestS26FailuresAreCounted(t *testing.T) {
+	release := &helmv2.HelmRelease{ObjectMeta: metav1.ObjectMeta{Namespace: "flux-system", Name: "slurm-platform", Labels: map[string]string{"app.kubernetes.io/managed-by": "berth"}}}
+	release.Status.Conditions = append(conditions("False", "RollbackSucceeded", "Helm rollback to previous release slurm/slurm.v3 succeeded"),
+		metav1.Condition{Type: helmv2.ReleasedCondition, Status: "False", Reason: "UpgradeFailed", Message: "Helm upgrade failed: timeout waiting for:\n[Deployment/slurm/slurm-rest]"},
+		metav1.Condition{Type: helmv2.RemediatedCondition, Status: "True", Reason: "RollbackSucceeded"})
+	release.Status.Failures = 41
+	scheme, err := Scheme()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := labSite()
+	s.Delivery.Mode = "helm"
+	r, err := Read(t.Context(), fake.NewClientBuilder().WithScheme(scheme).WithObjects(source(), release).Build(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Stuck) != 1 || r.Stuck[0].Why != "Helm upgrade failed: timeout waiting for: [Deployment/slurm/slurm-rest] (41 failures)" || !strings.Contains(r.Stuck[0].Mend, "flux reconcile helmrelease") {
+		t.Errorf("stuck: %+v", r.Stuck)
+	}
+}

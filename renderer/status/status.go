@@ -279,6 +279,9 @@ func (r *Report) readReleases(ctx context.Context, cluster client.Reader, s *sit
 			continue
 		}
 		state, reason := stateOf(release.Status.Conditions, release.Generation, release.Status.ObservedGeneration, release.Spec.Suspend)
+		if first := firstError(release.Status.Conditions); first != "" && state != Ready {
+			reason = first
+		}
 		if n := release.Status.Failures; n > 1 {
 			reason = fmt.Sprintf("%s (%d failures)", reason, n)
 		}
@@ -287,6 +290,16 @@ func (r *Report) readReleases(ctx context.Context, cluster client.Reader, s *sit
 		}
 	}
 	return nil
+}
+
+// firstError is why a release came to nothing: the remediation that follows speaks of itself alone.
+func firstError(conditions []metav1.Condition) string {
+	for _, kind := range []string{helmv2.ReleasedCondition, helmv2.TestSuccessCondition} {
+		if c := meta.FindStatusCondition(conditions, kind); c != nil && c.Status == metav1.ConditionFalse {
+			return oneLine(c.Message)
+		}
+	}
+	return ""
 }
 
 func (r *Report) readConfig(ctx context.Context, cluster client.Reader, s *site.Site) error {

@@ -190,6 +190,17 @@ func TestNewTemplate(t *testing.T) {
 	}
 }
 
+// S3: a push that grows the pool, or changes nothing about it, while three of its four workers are up leaves these three.
+func TestS3WorkersThatAreUpStay(t *testing.T) {
+	names, nodes, pods := fleet(t, busy, up, busy, off)
+	for _, max := range []int{4, 6} {
+		pool := decision.Pool{Max: max, Template: "t1", TemplateProven: true, ConfigAccepted: true}
+		if actions, holds := decision.Decide(pool, names, nodes, pods); list(actions) != "" || len(holds) != 0 {
+			t.Errorf("max %d: %s %v", max, list(actions), holds)
+		}
+	}
+}
+
 func TestPoolShrinks(t *testing.T) {
 	names, nodes, pods := fleet(t, busy, busy, up, up)
 	pool := decision.Pool{Max: 1, Template: "t1"}
