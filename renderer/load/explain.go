@@ -123,7 +123,7 @@ func (s evaluated) originOf(g group) []string {
 		return g.path
 	}
 	origin, err := s.value.LookupPath(cue.ParsePath("variantOf")).String()
-	if err != nil || len(g.path) < 2 || !g.origin && slices.Contains(ownFields, g.path[1]) {
+	if err != nil || !slices.Contains(s.beside, origin) || len(g.path) < 2 || !g.origin && slices.Contains(ownFields, g.path[1]) {
 		return g.path
 	}
 	return append([]string{origin}, g.path[1:]...)

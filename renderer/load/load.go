@@ -90,6 +90,8 @@ type evaluated struct {
 	name  string
 	value cue.Value
 	err   error
+	// beside are the names of all sites of the package, its own included.
+	beside []string
 }
 
 // vetOptions are those of `cue vet -c`.
@@ -108,6 +110,13 @@ func sitesOf(root cue.Value) ([]evaluated, error) {
 	var sites []evaluated
 	for fields.Next() {
 		sites = append(sites, evaluated{name: fields.Selector().Unquoted(), value: fields.Value()})
+	}
+	var names []string
+	for _, s := range sites {
+		names = append(names, s.name)
+	}
+	for i := range sites {
+		sites[i].beside = names
 	}
 	slices.SortFunc(sites, func(a, b evaluated) int { return strings.Compare(a.name, b.name) })
 	return sites, nil

@@ -287,6 +287,11 @@ func TestHelpersAreVetted(t *testing.T) {
 
 // A site that is no box is told of at its own lines, whatever its variantOf says.
 func TestVariantOfWithoutABox(t *testing.T) {
+	box := "package clusters\n\nimport \"github.com/berth-hpc/berth/cue:site\"\n\n\"lab-box\": site.#Box & {#of: lab, variantOf: \"LAB\"}\n"
+	both := repository(t, map[string]string{"lab.cue": strings.Replace(smallest("lab"), `"192.168.1.20"`, "int", 1), "lab-box.cue": box})
+	if _, err := load.Load(both); err == nil || !strings.Contains(err.Error(), "lab.cue:8:25: lab.hosts.host.address: ") || strings.Contains(err.Error(), "LAB") {
+		t.Errorf("a box of no site: said %v", err)
+	}
 	text := strings.Replace(smallest("lab"), "uid: 1000", "uid: -1000", 1) + "\nlab: variantOf: \"other\"\n"
 	dir := repository(t, map[string]string{"lab.cue": text})
 	_, err := load.Load(dir)
