@@ -31,7 +31,8 @@ type Node struct {
 	// Gres and GresUsed are Slurm's GRES strings ("gpu:rtx4070:1").
 	Gres, GresUsed string
 	Partitions     []string
-	// BootTime is when the node's slurmd says that it booted; zero while it has not since its last power-up.
+	// BootTime is when the node's slurmd said last that it booted; zero where slurmctld knows of none. It may stay while the node is
+	// powered down and up again.
 	BootTime time.Time
 	// LastBusy is when the node last had work; zero where Slurm says none.
 	LastBusy time.Time

@@ -122,8 +122,10 @@ func starting(pool Pool, node *slurmrest.Node, pod *Pod) ([]Action, []Hold) {
 		return nil, nil // its name is free when it has gone
 	case pod.Ended:
 		return []Action{{Kind: DeletePod, Node: node.Name, UID: pod.UID, Why: "it ended while its node powers up: " + pod.EndedBecause}}, nil
-	case pod.SeenUp:
-		// Its slurmd booted before this power-up, and slurmctld would wait for another boot until ResumeTimeout.
+	case pod.SeenUp || !pod.Created.IsZero() && node.BootTime.After(pod.Created):
+		// Its slurmd booted before this power-up, and slurmctld would wait for another boot until ResumeTimeout. Where slurmrestd did
+		// not answer while the node was up nobody saw it, but slurmctld remembers a boot of this pod's, and a boot for this power-up
+		// would have ended it.
 		return []Action{{Kind: DeletePod, Node: node.Name, UID: pod.UID, Why: "it is from before this power-up"}}, nil
 	}
 	return nil, nil

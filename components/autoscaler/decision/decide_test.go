@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/berth-hpc/berth/components/autoscaler/decision"
 	"github.com/berth-hpc/berth/components/slurmrest"
@@ -260,5 +261,31 @@ func BenchmarkDecideThousandNodes(b *testing.B) {
 	pool := decision.Pool{Floor: 2, Max: 1000, Template: "t1", ConfigAccepted: true}
 	for b.Loop() {
 		decision.Decide(pool, names, nodes, pods)
+	}
+}
+
+// slurmrestd did not answer while a node was up, was powered down, and powered up again. Its pod has no mark, but slurmctld remembers that
+// it booted; a pod that has not booted yet, after one of the same name that had, is left to start.
+func TestUpUnseen(t *testing.T) {
+	made := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	for name, test := range map[string]struct {
+		boot time.Time
+		want string
+	}{
+		"never booted":                   {time.Time{}, ""},
+		"the pod before it booted":       {made.Add(-time.Hour), ""},
+		"it booted before this power-up": {made.Add(18 * time.Second), "DeletePod"},
+	} {
+		node := &slurmrest.Node{Name: "slurm-worker-cpu-0", State: words(t, "IDLE+CLOUD+NOT_RESPONDING+POWERING_UP"), BootTime: test.boot}
+		pods := map[string]*decision.Pod{node.Name: {Name: node.Name, UID: "u", Template: "t1", Created: made}}
+		pool := decision.Pool{Name: "cpu", Max: 1, Template: "t1", ConfigAccepted: true}
+		actions, _ := decision.Decide(pool, []string{node.Name}, map[string]*slurmrest.Node{node.Name: node}, pods)
+		var kinds []string
+		for _, action := range actions {
+			kinds = append(kinds, string(action.Kind))
+		}
+		if got := strings.Join(kinds, " "); got != test.want {
+			t.Errorf("%s: %q, want %q", name, got, test.want)
+		}
 	}
 }

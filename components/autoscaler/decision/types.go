@@ -66,6 +66,8 @@ type Pod struct {
 	Problem string
 	// HostProblem says why it should leave its host ("host ada is cordoned"); "": it may stay.
 	HostProblem string
+	// Created is when Kubernetes made it.
+	Created time.Time
 	// SeenUp: its node was seen up since the pod was made, so it is no pod for a later power-up.
 	SeenUp bool
 	// Busy: it carries the label that holds evictions back.

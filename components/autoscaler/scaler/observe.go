@@ -103,6 +103,7 @@ func podOf(pod *corev1.Pod) *decision.Pod {
 	return &decision.Pod{
 		Name: pod.Name, UID: string(pod.UID), Ended: ended, EndedBecause: endReason(pod, ended),
 		Terminating: pod.DeletionTimestamp != nil, TerminatingBecause: disruption(pod), Problem: podProblem(pod),
+		Created:  pod.CreationTimestamp.Time,
 		SeenUp:   pod.Annotations[v1alpha1.AnnotationSeenUp] != "",
 		Busy:     pod.Labels[v1alpha1.LabelBusy] == "true",
 		Template: pod.Labels[v1alpha1.LabelTemplate],
