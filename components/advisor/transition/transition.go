@@ -47,7 +47,7 @@ type Record struct {
 	Started int64  `json:"started,omitempty"` // start, end; 0: it never started
 
 	State string `json:"state,omitempty"` // end
-	Exit  string `json:"exit,omitempty"`  // end
+	Exit  string `json:"exit,omitempty"`  // end: the exit status, or the name of the signal
 	Ended int64  `json:"ended,omitempty"` // end
 }
 

@@ -1,0 +1,357 @@
+package e2e
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// longJobs are jobs that wait behind everything short.
+func (r *run) longJobs(n int) (first string) {
+	r.Helper()
+	for i := range n {
+		id := r.submit(student, "--partition=cpu --time=60", "sleep 1")
+		if i == 0 {
+			first = id
+		}
+	}
+	r.waitAdvisor(60*time.Second, fmt.Sprintf("sees %d jobs wait", n), func(h advisorHealth) bool { return h.Waiting >= n })
+	return first
+}
+
+// In shadow, as the site has it, the advisor sees a job, says what it would do, and writes down what became of it; the job
+// itself is as it would be without.
+func TestAdvisorShadow(t *testing.T) {
+	r := begin(t, 10*time.Minute)
+	r.advised("shadow")
+	up := r.partitionDown("cpu")
+	long := r.longJobs(2)
+	began := time.Now()
+	short := r.submit(student, "--partition=cpu --time=1", "echo went through")
+
+	whole, added := r.priority(short)
+	if other, _ := r.priority(long); added != 0 || max(whole-other, other-whole) > 1 {
+		t.Errorf("the job has priority %d, %d of it added; a like one before it has %d", whole, added, other)
+	}
+	if comment := r.adminComment(short); comment != "" {
+		t.Errorf("the job carries %q", comment)
+	}
+	// The first of three in the policy's order would get the whole boost.
+	if log := r.controllerLog(began); !strings.Contains(log, "mode=shadow advice=1000 boost=0 abstain=- took=") {
+		t.Errorf("slurmctld's log does not tell of advice:\n%s", lastLines(log, 20))
+	}
+	r.waitAdvisor(60*time.Second, "sees all three wait", func(h advisorHealth) bool { return h.Waiting >= 3 })
+	up()
+	j := r.waitJob(short, "COMPLETED", workerStarts)
+
+	r.eventually(90*time.Second, "the record has the job's whole life", func() (bool, string) {
+		events, err := r.recorded(short)
+		if err != nil {
+			return false, err.Error()
+		}
+		seen, start, end := events["seen"], events["start"], events["end"]
+		if seen == nil || end == nil {
+			return false, fmt.Sprint(events)
+		}
+		if advice, is := seen["advice"].(map[string]any); !is || advice["mode"] != "shadow" || advice["boost"] != 0.0 || advice["advice"] == 0.0 {
+			t.Errorf("the record of the job's submission: %v", seen)
+		}
+		// A job can start and end between two looks; then the end says where it ran.
+		if start != nil && start["nodes"] != j.nodes || end["nodes"] != j.nodes || end["state"] != "COMPLETED" || end["exit"] != "0" {
+			t.Errorf("the record of where the job ran and how it ended: %v %v, Slurm says %s", start, end, j)
+		}
+		return true, ""
+	})
+	out := r.kubectl("exec", "-n", platform, controllerPod, "-c", advisorContainer, "--", "/advisor", "log", "verify", advisorState+"/log")
+	t.Logf("advisor log verify: %s", strings.TrimSpace(out))
+}
+
+// Live needs a push with a checkpoint and evidence for it; then a job gets a boost within the site's bound, and says by whom. The
+// revert of the push ends it.
+func TestAdvisorLive(t *testing.T) {
+	r := begin(t, 20*time.Minute)
+	topology := r.advised("shadow").Topology
+	checkpoint := fmt.Sprintf(`{"schema":1,"kind":"order","parameters":{"order":"sjf"},"topology":%q}`, topology)
+	sum := sha256.Sum256([]byte(checkpoint))
+	digest := "sha256:" + hex.EncodeToString(sum[:])
+	r.giveCheckpoint(digest, checkpoint)
+
+	s := r.clone()
+	s.edit("advisor:", `"shadow"`, `"live"`)
+	s.declare(fmt.Sprintf("lab: advisor: {checkpoint: %q, guardrails: maxBoost: 700}", digest))
+	// Ages that can be watched: the whole weight within ten minutes, computed once a minute.
+	s.declare(`lab: slurm: {priority: maxAge: "10m", extraLines: ["PriorityCalcPeriod=1"]}`)
+	if out, err := s.command("berth", "vet"); err == nil || !strings.Contains(out, "needs an evidence record for checkpoint "+digest) {
+		t.Errorf("vet of live without evidence: %v %s", err, out)
+	}
+	const report = "clusters/lab/evidence/sjf.md"
+	if err := os.MkdirAll(filepath.Join(s.dir, filepath.Dir(report)), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(s.dir, report), []byte("Shortest job first, on a box that a test owns: nobody waits for anything.\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	s.declare(fmt.Sprintf("lab: advisor: evidence: {checkpoint: %q, topology: %q, report: %q}", digest, topology, report))
+	t.Logf("git push to converged: %.1f s", s.deliver("Let the advisor boost jobs").Seconds())
+	if h := r.advised("live"); h.Checkpoint != digest {
+		t.Fatalf("the advisor serves %s, want %s: %+v", h.Checkpoint, digest, h)
+	}
+
+	up := r.partitionDown("cpu")
+	long := r.longJobs(2)
+	short := r.submit(student, "--partition=cpu --time=1", "echo went through")
+	whole, added := r.priority(short)
+	if other, _ := r.priority(long); added != 700 || whole-other < 699 || whole-other > 701 {
+		t.Errorf("the job has priority %d, %d of it added, and the one that it passes %d; want the bound, 700, added", whole, added, other)
+	}
+	if comment := r.adminComment(short); !strings.HasPrefix(comment, "advisor: boost=700 value=1 checkpoint="+digest+" took=") {
+		t.Errorf("the job carries %q", comment)
+	}
+	// A change of the job, and a job that its user set a priority factor of, are nobody's business.
+	r.mustAs(student, "scontrol update jobid="+short+" TimeLimit=00:00:50")
+	if _, now := r.priority(short); now != added {
+		t.Errorf("a change of the job made the boost %d", now)
+	}
+	nice := r.submit(student, "--partition=cpu --time=1 --nice=50", "true")
+	if _, now := r.priority(nice); now != 0 {
+		t.Errorf("a job with a nice of its user's got a boost of %d", now)
+	}
+	// One call for a whole array, one for each component of a heterogeneous job.
+	began := time.Now()
+	array := r.submit(student, "--partition=cpu --time=1 --array=0-99", "true")
+	r.trySubmitWrapped(student, "--partition=cpu --time=1 --ntasks=1 : --partition=cpu --ntasks=1")
+	if calls := strings.Count(r.controllerLog(began), "advisor: user="); calls != 3 {
+		t.Errorf("an array and a heterogeneous job of two made %d questions, want 3", calls)
+	}
+	r.mustController("scancel " + array)
+
+	// A boosted job goes on getting older. One in a partition that is down would not: it waits for a card here.
+	card := r.runningJob(student, "--partition=gpu-rtx4070 --exclusive")
+	older := r.submit(student, "--partition=gpu-rtx4070 --time=1 --gres=gpu:1", "true")
+	r.eventually(150*time.Second, "a boosted job's age counts", func() (bool, string) {
+		out := strings.TrimSpace(r.mustController("sprio --noheader --format='%A %S' --jobs=" + older))
+		var age, site int
+		if _, err := fmt.Sscan(out, &age, &site); err != nil || site == 0 {
+			r.Fatalf("sprio says %q of job %s, want a boost", out, older)
+		}
+		return age > 0, "age and boost: " + out
+	})
+	r.mustComplete(card)
+	up()
+	r.waitJob(short, "COMPLETED", workerStarts)
+
+	s.revertLast()
+	t.Logf("git revert to converged: %.1f s", s.converged().Seconds())
+	r.advised("shadow")
+	up = r.partitionDown("cpu")
+	defer up()
+	r.longJobs(1)
+	again := r.submit(student, "--partition=cpu --time=1", "true")
+	if _, now := r.priority(again); now != 0 || r.adminComment(again) != "" {
+		t.Errorf("after the revert a job gets a boost of %d and carries %q", now, r.adminComment(again))
+	}
+}
+
+// trySubmitWrapped submits without a script of its own, for what sbatch takes on its command line only.
+func (r *run) trySubmitWrapped(user, options string) string {
+	r.Helper()
+	id := r.mustAs(user, "sbatch --parsable --job-name=e2e --output="+outputDir+"/e2e-%j.out "+options+" --wrap true")
+	id, _, _ = strings.Cut(id, ";")
+	r.submitted = append(r.submitted, id)
+	return id
+}
+
+// fault is a way for the advisor to be broken.
+type fault struct {
+	name string
+	// begin breaks it and returns what mends it.
+	begin func(r *run, s sidecar) (mend func())
+	// log must be in slurmctld's log of the submissions meanwhile; "": anything.
+	log string
+}
+
+// socketOf puts a listener of the test's in the place of the advisor's socket (serve nil: one that nobody listens on), and its own back.
+func socketOf(serve func(net.Conn)) func(*run, sidecar) func() {
+	return func(r *run, s sidecar) func() {
+		path := s.path(advisorSocket)
+		if err := os.Rename(path, path+".away"); err != nil {
+			r.Fatal(err)
+		}
+		back := func() {
+			if err := os.Rename(path+".away", path); err != nil && !os.IsNotExist(err) {
+				r.Errorf("put the advisor's socket back: %v", err)
+			}
+		}
+		r.Cleanup(back)
+		listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+		if err != nil {
+			r.Fatal(err)
+		}
+		listener.SetUnlinkOnClose(false)
+		if err := os.Chown(path, slurmUID, slurmUID); err != nil {
+			r.Fatal(err)
+		}
+		if serve == nil {
+			listener.Close()
+			return back
+		}
+		go func() {
+			for {
+				conn, err := listener.Accept()
+				if err != nil {
+					return
+				}
+				go func() { defer conn.Close(); serve(conn) }()
+			}
+		}()
+		return func() { listener.Close(); back() }
+	}
+}
+
+// question reads what slurmctld asks.
+func question(conn net.Conn) {
+	_ = conn.SetReadDeadline(time.Now().Add(time.Second))
+	_, _ = conn.Read(make([]byte, 16<<10))
+}
+
+var faults = []fault{
+	{name: "healthy", begin: func(*run, sidecar) func() { return func() {} }, log: "advisor: user="},
+	{name: "killed", begin: func(r *run, s sidecar) func() {
+		if err := syscall.Kill(s.mustPid(), syscall.SIGKILL); err != nil {
+			r.Fatal(err)
+		}
+		return func() {}
+	}},
+	{name: "hung", log: "advisor: sidecar failed 3 times (timeout)", begin: func(r *run, s sidecar) func() {
+		pid := s.mustPid()
+		if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+			r.Fatal(err)
+		}
+		mend := func() { _ = syscall.Kill(pid, syscall.SIGCONT) }
+		r.Cleanup(mend)
+		return mend
+	}},
+	{name: "refused", log: "advisor: sidecar failed 3 times (connection refused)", begin: socketOf(nil)},
+	{name: "replaced by one that answers garbage", log: "advisor: sidecar failed 3 times (not HTTP)", begin: socketOf(func(conn net.Conn) {
+		question(conn)
+		_, _ = conn.Write([]byte("\x00\xff garbage\n"))
+	})},
+	{name: "100 MB answer", log: "advisor: sidecar failed 3 times", begin: socketOf(func(conn net.Conn) {
+		question(conn)
+		block := make([]byte, 1<<20)
+		for range 100 {
+			if _, err := conn.Write(block); err != nil {
+				return
+			}
+		}
+	})},
+	{name: "a byte a second", log: "advisor: sidecar failed 3 times (timeout)", begin: socketOf(func(conn net.Conn) {
+		question(conn)
+		for _, b := range []byte("HTTP/1.1 200") {
+			if _, err := conn.Write([]byte{b}); err != nil {
+				return
+			}
+			time.Sleep(time.Second)
+		}
+	})},
+	{name: "black-holed", log: "advisor: service failed 3 times (timeout)", begin: func(r *run, s sidecar) func() {
+		// The sidecar's socket is dead and the service's packets vanish.
+		back := socketOf(nil)(r, s)
+		const nowhere = "10.244.254.254"
+		undo := s.drop("-d", nowhere)
+		file := s.path(advisorService)
+		if err := os.WriteFile(file, []byte(nowhere+" 8080 token\n"), 0o644); err != nil {
+			r.Fatal(err)
+		}
+		return func() {
+			if err := os.Remove(file); err != nil {
+				r.Error(err)
+			}
+			undo()
+			back()
+		}
+	}},
+}
+
+// However the advisor is broken, jobs are submitted as before and go through; a breaker leaves it alone, others of slurmctld's
+// callers are answered, and once it is well it is asked again.
+func TestAdvisorFaults(t *testing.T) {
+	r := begin(t, 20*time.Minute)
+	r.advised("shadow")
+	started := r.slurmctldStart()
+	s := r.sidecar()
+	var all []string
+	for _, f := range faults {
+		// Closes the breakers: slurmctld reads the script anew.
+		r.mustController("scontrol reconfigure")
+		r.eventually(30*time.Second, "slurmctld answers", func() (bool, string) {
+			out, err := r.inController("scontrol ping")
+			return err == nil && strings.Contains(out, "is UP"), out
+		})
+		mend := f.begin(r, s)
+		began := time.Now()
+		ids, took := r.timedJobs(student, 5)
+		all = append(all, ids...)
+		for _, command := range []string{"scontrol ping", "squeue --noheader"} {
+			from := time.Now()
+			r.mustController(command)
+			if took := time.Since(from); took > 10*time.Second {
+				t.Errorf("%s: %s took %s", f.name, command, took)
+			}
+		}
+		log := r.controllerLog(began)
+		mend()
+		t.Logf("%-38s sbatch p50 %4d ms, longest %4d ms", f.name, median(took).Milliseconds(), maximum(took).Milliseconds())
+		if f.log != "" && !strings.Contains(log, f.log) {
+			t.Errorf("%s: slurmctld's log does not say %q:\n%s", f.name, f.log, lastLines(log, 20))
+		}
+		if n := strings.Count(log, " failed 3 times ("); f.name != "healthy" && f.name != "killed" && f.name != "black-holed" && n != 1 {
+			t.Errorf("%s: the breaker opened %d times, want once", f.name, n)
+		}
+		// sbatch's own patience with a slurmctld that does not answer is 10 s.
+		if worst := maximum(took); worst > 10*time.Second {
+			t.Errorf("%s: a submission took %s", f.name, worst)
+		}
+		r.waitAdvisor(120*time.Second, "is back after: "+f.name, func(h advisorHealth) bool { return h.Age >= 0 && h.Age < 30 })
+	}
+	r.eventually(150*time.Second, "slurmctld asks the sidecar again", func() (bool, string) {
+		from := time.Now()
+		ids, _ := r.timedJobs(student, 1)
+		all = append(all, ids...)
+		log := r.controllerLog(from)
+		time.Sleep(3 * time.Second)
+		return strings.Contains(log, "advisor: user="), lastLines(log, 5)
+	})
+
+	// The picture of the cluster is cut off: the advisor answers, and abstains.
+	undo := s.drop("-p", "tcp", "--dport", "6820")
+	r.waitAdvisor(90*time.Second, "has an old picture of the cluster", func(h advisorHealth) bool { return h.Age > 31 })
+	from := time.Now()
+	ids, _ := r.timedJobs(student, 1)
+	all = append(all, ids...)
+	if log := r.controllerLog(from); !strings.Contains(log, "abstain=stale_snapshot") {
+		t.Errorf("the log does not tell of an old picture:\n%s", lastLines(log, 5))
+	}
+	undo()
+	r.waitAdvisor(90*time.Second, "sees the cluster again", func(h advisorHealth) bool { return h.Age < 30 })
+
+	for _, id := range all {
+		r.waitJob(id, "COMPLETED", workerStarts)
+	}
+	r.mustBeUntouched(started)
+}
+
+func maximum(of []time.Duration) time.Duration {
+	worst := of[0]
+	for _, d := range of {
+		worst = max(worst, d)
+	}
+	return worst
+}
