@@ -30,6 +30,7 @@ import (
 	"github.com/berth-hpc/berth/components/guard/accounting"
 	"github.com/berth-hpc/berth/components/guard/await"
 	"github.com/berth-hpc/berth/components/guard/keep"
+	"github.com/berth-hpc/berth/components/guard/lost"
 	"github.com/berth-hpc/berth/components/guard/reservation"
 	"github.com/berth-hpc/berth/components/guard/slurm"
 	"github.com/berth-hpc/berth/components/guard/slurmconf"
@@ -131,6 +132,8 @@ func run(ctx context.Context, o options) error {
 		keeper := &keep.Keeper{Slurm: daemon, Kubernetes: api, Namespace: o.workersNamespace, Log: g.Log}
 		go keeper.Run(ctx)
 	}
+	finder := &lost.Finder{Slurm: programs, Log: g.Log}
+	go finder.Run(ctx)
 	g.Log.Info("started", "SlurmConfig", watcher.Key.String(), "store", o.store)
 	if o.awaitSocket == "" {
 		return watcher.Run(ctx)

@@ -47,23 +47,39 @@ func (p *Programs) command(ctx context.Context, conf, name string, args ...strin
 
 // Run runs a Slurm client and returns what it printed. The error has Slurm's own words.
 func (p *Programs) Run(ctx context.Context, timeout time.Duration, name string, args ...string) (string, error) {
+	out, _, err := p.run(ctx, timeout, name, args...)
+	return out, err
+}
+
+// Quiet is Run where a word on the standard error is an error too: some of Slurm's programs end with status 0 after telling
+// of what they could not do.
+func (p *Programs) Quiet(ctx context.Context, timeout time.Duration, name string, args ...string) (string, error) {
+	out, words, err := p.run(ctx, timeout, name, args...)
+	if err == nil && words != "" {
+		err = fmt.Errorf("%s %s: %s", name, strings.Join(args, " "), words)
+	}
+	return out, err
+}
+
+// run also returns what the program wrote to its standard error.
+func (p *Programs) run(ctx context.Context, timeout time.Duration, name string, args ...string) (out, said string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	var stdout, stderr bytes.Buffer
 	command := p.command(ctx, p.Conf, name, args...)
 	command.Stdout, command.Stderr = &stdout, &stderr
-	err := command.Run()
+	err = command.Run()
 	if ctx.Err() != nil {
-		return "", fmt.Errorf("%s did not end within %s", name, timeout)
+		return "", "", fmt.Errorf("%s did not end within %s", name, timeout)
 	}
 	if err != nil {
 		words := strings.TrimSpace(stderr.String() + stdout.String())
 		if words == "" {
 			words = err.Error()
 		}
-		return stdout.String(), fmt.Errorf("%s %s: %s", name, strings.Join(args, " "), words)
+		return stdout.String(), words, fmt.Errorf("%s %s: %s", name, strings.Join(args, " "), words)
 	}
-	return stdout.String(), nil
+	return stdout.String(), strings.TrimSpace(stderr.String()), nil
 }
 
 // ErrDown is returned where no slurmctld answers.
