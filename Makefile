@@ -37,6 +37,8 @@ build: setup ## build every binary into bin/
 	@go build -ldflags '-s -w' -o bin/ \
 	  ./components/autoscaler/cmd/autoscaler ./components/guard/cmd/guard ./components/guard/cmd/prolog-slurmctld \
 	  ./components/advisor/cmd/advisor $(CUE)
+	@# With cgo, which the binding of NVIDIA's management library needs: the driver's library is there only in the pod.
+	@CGO_ENABLED=1 go build -ldflags '-s -w' -o bin/ ./components/mps/cmd/mps
 	@# Only berth carries the version: in the others it would make new images of every commit.
 	@go build -ldflags '$(LDFLAGS)' -o bin/ ./renderer/cmd/berth
 	@cd lab && go build -o ../bin/ ./cmd/box
@@ -67,6 +69,7 @@ test: unit lint vet drift smoke ## unit tests, lint, cue vet, drift check, smoke
 .PHONY: unit
 unit: setup
 	@go test ./...
+	@CGO_ENABLED=1 go test ./components/mps/card
 	@cd lab && go test ./...
 
 .PHONY: lint

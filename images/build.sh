@@ -11,7 +11,7 @@
 #   -p  push each image after it is built
 #
 # Names are those of the directories; none: all. The common base `slurm` is built first when an image needs it. The
-# binaries guard, prolog-slurmctld and autoscaler are taken from bin/ (`make build`). With buildah nothing is pulled: BASE must be in local
+# binaries guard, prolog-slurmctld, autoscaler, advisor and mps are taken from bin/ (`make build`). With buildah nothing is pulled: BASE must be in local
 # storage already.
 set -eu
 
@@ -70,6 +70,7 @@ for name in "$@"; do
         fi
         [ "$name" != slurm ] || continue
         [ "$name" != slurm-controller ] || { need_binary guard "$name"; need_binary prolog-slurmctld "$name"; }
+        [ "$name" != slurm-worker ] || need_binary mps "$name"
         build "$name" --build-arg "BASE=$registry/slurm:$tag"
         ;;
     esac

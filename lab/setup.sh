@@ -10,9 +10,10 @@ say() { printf 'setup: %s\n' "$*" >&2; }
 die() { say "$*"; exit 1; }
 
 # command or file → Debian package. iptables and ipset are what enforces network policies, containernetworking-plugins
-# is the pods' network, mmdebstrap and buildah build images without a registry, jq and curl are for people and tests.
+# is the pods' network, mmdebstrap and buildah build images without a registry, jq and curl are for people and tests; gcc is for the
+# binding of NVIDIA's management library alone.
 needs='
-git:git make:make jq:jq curl:curl
+git:git make:make jq:jq curl:curl gcc:gcc /usr/include/stdio.h:libc6-dev
 nsenter:util-linux ip:iproute2 modprobe:kmod
 etcd:etcd-server containerd:containerd runc:runc /usr/lib/cni/bridge:containernetworking-plugins
 nft:nftables iptables:iptables ipset:ipset conntrack:conntrack

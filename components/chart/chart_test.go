@@ -54,7 +54,7 @@ func full() map[string]any {
 				"nodeSelector": map[string]any{"gpu": "ada"}, "runtimeClassName": "nvidia",
 				"tolerations": []any{map[string]any{"key": "nvidia.com/gpu", "operator": "Exists"}},
 				"idle":        600, "drainSeconds": 120,
-				"sharing": map[string]any{"mps": map[string]any{"share": 25, "users": "trusted"}},
+				"sharing": map[string]any{"mps": map[string]any{"share": 25, "users": "trusted", "cardMemory": "12Gi"}},
 			},
 		},
 	}

@@ -19,6 +19,9 @@ const (
 	ImageTag      = "box"
 )
 
+// labImages has, by image, what the box adds to it.
+const labImages = "lab/images"
+
 // baseImage is what the Dockerfiles start from. There is no registry here, so
 // it is made from Debian's packages.
 const (
@@ -115,6 +118,11 @@ func (b *Builder) Images(ctx context.Context, only ...string) ([]Image, error) {
 			return nil, err
 		}
 	}
+	for _, name := range stale {
+		if err := b.layer(ctx, name); err != nil {
+			return nil, err
+		}
+	}
 	for i, name := range names {
 		if all[i].Built {
 			if err := os.WriteFile(filepath.Join(marks, name), []byte(all[i].Key), 0o644); err != nil {
@@ -123,6 +131,17 @@ func (b *Builder) Images(ctx context.Context, only ...string) ([]Image, error) {
 		}
 	}
 	return all, nil
+}
+
+// layer adds to an image what the box alone has in it, from lab/images/<name>.
+func (b *Builder) layer(ctx context.Context, name string) error {
+	file := filepath.Join(labImages, name, "Dockerfile")
+	if _, err := os.Stat(filepath.Join(b.Source, file)); err != nil {
+		return nil
+	}
+	image := ImageRegistry + "/" + name + ":" + ImageTag
+	return b.command(ctx, "images", []string{"buildah", "bud", "--quiet", "--isolation", "chroot", "--pull-never",
+		"--build-arg", "BASE=" + image, "-t", image, "-f", file, "."})
 }
 
 func inStorage(ctx context.Context, image string) bool {
@@ -146,8 +165,9 @@ func (b *Builder) imageNames() ([]string, error) {
 	return names, nil
 }
 
-// imageKey hashes the image's directory, the common base's, the build script,
-// and the programs that its Dockerfile copies out of bin/.
+// imageKey hashes the image's directory, the box's own layer, the common base's
+// directory, the build script, and the programs that the Dockerfiles copy out of
+// bin/.
 func (b *Builder) imageKey(name string) (string, error) {
 	file, err := os.ReadFile(filepath.Join(b.Source, "images", name, "Dockerfile"))
 	if err != nil {
@@ -157,7 +177,12 @@ func (b *Builder) imageKey(name string) (string, error) {
 	if strings.Contains(string(file), "/slurm:") {
 		paths = append(paths, "images/slurm")
 	}
-	for _, p := range copied(string(file)) {
+	sources := copied(string(file))
+	if own, err := os.ReadFile(filepath.Join(b.Source, labImages, name, "Dockerfile")); err == nil {
+		paths = append(paths, labImages+"/"+name)
+		sources = append(sources, copied(string(own))...)
+	}
+	for _, p := range sources {
 		if _, err := os.Stat(filepath.Join(b.Source, p)); err != nil {
 			return "", fmt.Errorf("build: image %s: its Dockerfile copies %s, which is not there: %w", name, p, err)
 		}

@@ -91,3 +91,91 @@ func TestCardUsers(t *testing.T) {
 		return strings.TrimSpace(out) == fmt.Sprintf("share 25 on %s", first.nodes), out
 	})
 }
+
+// clientScript is a program on the card: it says what environment it has, attaches to the card's MPS server, and holds on.
+const clientScript = "env | grep ^CUDA_ | sort\nsleep 600 | nvidia-cuda-mps-control client"
+
+// daemons are the process ids of the MPS control daemons in a worker's pod.
+func (r *run) daemons(node string) []string {
+	r.Helper()
+	// pgrep ends with 1 where it finds none.
+	out, err := r.box.Kubectl(r.ctx, "exec", "-n", workers, node, "-c", "slurmd", "--", "sh", "-c", "pgrep -f '^nvidia-cuda-mps-control -f' || true")
+	if err != nil {
+		r.Fatal(err)
+	}
+	return strings.Fields(out)
+}
+
+// Two users share a card of trusted users by one MPS daemon: what each job finds in its environment, the fifth quarter and the whole card
+// that wait, a cancelled job's neighbours that work on, and a whole-card job that meets no daemon.
+func TestSharedCard(t *testing.T) {
+	r := begin(t, 12*time.Minute)
+	const node = "slurm-worker-gpu-rtx4070-0"
+	const quarter = "--partition=gpu-rtx4070 --gres=mps:25"
+	users := []string{student, researcher, student, researcher}
+	var four []string
+	for _, user := range users {
+		four = append(four, r.submit(user, quarter, clientScript))
+	}
+	var daemon string
+	for i, id := range four {
+		if j := r.waitJob(id, "RUNNING", workerStarts); j.nodes != node || j.user != users[i] {
+			t.Errorf("%s; want it on %s", j, node)
+		}
+		r.eventually(40*time.Second, "job "+id+" is attached to the MPS server", func() (bool, string) {
+			out := r.outputOrWhy(id)
+			return strings.HasSuffix(out, "attached\n"), out
+		})
+		// The card is the site's 12Gi, of which half a GiB is nobody's.
+		for _, want := range []string{
+			"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=25\n", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=2944M\n",
+			"CUDA_MPS_PIPE_DIRECTORY=/run/berth/mps/GPU-", "CUDA_VISIBLE_DEVICES=0\n",
+		} {
+			if out := r.outputOrWhy(id); !strings.Contains(out, want) {
+				t.Errorf("job %s has no %q in its environment:\n%s", id, want, out)
+			}
+		}
+		got := r.daemons(node)
+		if len(got) != 1 || daemon != "" && got[0] != daemon {
+			t.Fatalf("%d shares have the daemons %v; want one, the first (%s)", i+1, got, daemon)
+		}
+		daemon = got[0]
+	}
+	r.eventually(20*time.Second, "a job among trusted users says so in its comment", func() (bool, string) {
+		out := r.mustAs(researcher, "squeue --noheader --format=%k --jobs="+four[1])
+		return strings.Contains(out, "mps: the card is shared with other users"), out
+	})
+
+	fifth := r.submit(researcher, quarter, clientScript)
+	whole := r.submit(student, "--partition=gpu-rtx4070 --gres=gpu:1", "env | grep ^CUDA_ | sort; pgrep -f '^nvidia-cuda-mps-control -f' || echo no daemon")
+	plain := r.submit(student, "--partition=cpu", "env | grep -c ^CUDA_")
+	r.waitJob(plain, "FAILED", workerStarts) // grep counts none
+	if out := r.outputOrWhy(plain); out != "0\n" {
+		t.Errorf("a job without a card finds in its environment:\n%s", out)
+	}
+	for _, id := range []string{fifth, whole} {
+		if j, err := r.lookJob(id); err != nil || j.state != "PENDING" {
+			t.Errorf("%v %v; want it PENDING beside four quarters", j, err)
+		}
+	}
+
+	r.mustAs(student, "scancel "+four[0])
+	if j := r.waitJob(fifth, "RUNNING", workerStarts); j.nodes != node {
+		t.Errorf("%s; want it on the freed share", j)
+	}
+	for _, id := range four[1:] {
+		if out := r.outputOrWhy(id); !strings.HasSuffix(out, "attached\n") {
+			t.Errorf("job %s did not outlive its cancelled neighbour on the card:\n%s", id, out)
+		}
+	}
+	if got := r.daemons(node); len(got) != 1 || got[0] != daemon {
+		t.Errorf("daemons %v, want %s still", got, daemon)
+	}
+
+	r.mustAs(student, "scancel "+four[2])
+	r.mustAs(researcher, "scancel "+four[1]+" "+four[3]+" "+fifth)
+	r.waitJob(whole, "COMPLETED", workerStarts)
+	if out := r.outputOrWhy(whole); out != "CUDA_VISIBLE_DEVICES=0\nno daemon\n" {
+		t.Errorf("the job with the whole card finds:\n%s", out)
+	}
+}

@@ -95,6 +95,7 @@ func TestAnnouncements(t *testing.T) {
 			},
 			[]string{"pool gpu-rtx4070: sharing.mps.share unset (was 25)", "pool gpu-rtx4070: sharing.mps.users unset (was trusted)",
 				"pool gpu-rtx4070: sharing.shard.count 4 (new)", "jobs gres changes from",
+				"drain pool gpu-rtx4070", // without a supervisor of MPS
 				"reconfigure gres.conf, slurm.conf changes"},
 		},
 		"memory": {

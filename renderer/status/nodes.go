@@ -44,6 +44,7 @@ func helpFor(a Away) string {
 	resume := fmt.Sprintf("scontrol update nodename=%s state=resume", a.Nodes)
 	for _, known := range []struct{ prefix, help string }{
 		{"health: ", "mend the node; the drain ends by itself when all health checks succeed"},
+		{"mps: ", "nothing: the drain ends when the last job with a share of the card is gone and its MPS daemon with it; until then the worker's log says more"},
 		{"guard: ", "nothing: the guard ends it when the change of configuration is applied or taken back"},
 		{"berth: host ", "berth undrain HOST when the host may have work again"},
 		{"berth: ", "nothing: it ends when the change behind it does"},

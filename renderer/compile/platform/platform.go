@@ -136,7 +136,7 @@ func poolValues(s *site.Site, name string) (values.Pool, error) {
 		v.Tolerations = append(v.Tolerations, values.Toleration(t))
 	}
 	if pool.Sharing.MPS != nil {
-		v.Sharing.MPS = &values.MPS{Share: pool.Sharing.MPS.Share, Users: pool.Sharing.MPS.Users}
+		v.Sharing.MPS = &values.MPS{Share: pool.Sharing.MPS.Share, Users: pool.Sharing.MPS.Users, CardMemory: pool.GPUMemory}
 	}
 	if pool.Sharing.Shard != nil {
 		v.Sharing.Shard = &values.Shard{Count: pool.Sharing.Shard.Count}

@@ -17,13 +17,15 @@ const (
 	hooksPath = "/run/slurm/conf/" + hooksFile
 )
 
-// hookParameters are slurm.conf's part in the hooks. Without hooks the image's own prolog runs alone.
-func hookParameters(h site.Hooks) ([]parameter, error) {
-	if !hooked(h) {
+// hookParameters are slurm.conf's part in the hooks. Without hooks the image's own prolog runs alone. Where cards are shared by MPS
+// the image has an epilog too; it is called from the file, because Slurm drains each node that lacks its Epilog, as workers do that
+// still run an image from before it.
+func hookParameters(h site.Hooks, mps bool) ([]parameter, error) {
+	if !hooked(h) && !mps {
 		return []parameter{{"Prolog", programs + "/prolog"}}, nil
 	}
 	parameters := []parameter{{"Prolog", hooksFile}}
-	if len(h.Epilog) > 0 {
+	if len(h.Epilog) > 0 || mps {
 		parameters = append(parameters, parameter{"Epilog", hooksFile})
 	}
 	if len(h.HealthCheck) > 0 {
@@ -39,9 +41,19 @@ func hookParameters(h site.Hooks) ([]parameter, error) {
 
 func hooked(h site.Hooks) bool { return len(h.Prolog)+len(h.Epilog)+len(h.HealthCheck) > 0 }
 
-// hooks writes the file, "" where the site has none.
-func hooks(h site.Hooks) (string, error) {
-	if !hooked(h) {
+// sharesByMPS tells whether workers of a pool share their card so.
+func sharesByMPS(pools map[string]site.Pool) bool {
+	for _, pool := range pools {
+		if pool.Sharing.MPS != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// hooks writes the file, "" where neither the site has hooks nor a card is shared by MPS.
+func hooks(h site.Hooks, mps bool) (string, error) {
+	if !hooked(h) && !mps {
 		return "", nil
 	}
 	var prolog, epilog, health strings.Builder
@@ -127,6 +139,7 @@ prolog_slurmd)
 %[2]s    exit 0
     ;;
 epilog_slurmd)
+    [ ! -x %[1]s/epilog ] || %[1]s/epilog || exit
 %[3]s    exit 0
     ;;
 esac

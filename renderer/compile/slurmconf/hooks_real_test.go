@@ -25,11 +25,11 @@ func TestRealHooks(t *testing.T) {
 		Epilog:      map[string]string{"end": "#!/bin/bash -e\necho epilog >> " + seen + "\n"},
 		HealthCheck: map[string]string{"disk": "#!/bin/sh\n[ ! -e " + sick + " ] || { echo 'all is well'; echo 'disk \"sda\" is broken'; exit 1; }\n"},
 	}
-	text, err := hooks(h)
+	text, err := hooks(h, false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	parameters, err := hookParameters(h)
+	parameters, err := hookParameters(h, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +80,7 @@ func TestRealHooks(t *testing.T) {
 
 	// A push changes a hook: the worker has it without a restart. One that fails drains the node.
 	h.Epilog["end"] = "#!/bin/sh\necho other >> " + seen + "\n"
-	if text, err = hooks(h); err != nil {
+	if text, err = hooks(h, false); err != nil {
 		t.Fatal(err)
 	}
 	put(hooksFile, text)
@@ -88,7 +88,7 @@ func TestRealHooks(t *testing.T) {
 	becomes("the node is idle", "idle")
 	run("home\nprolog JOB 0\nsecond\nother\n")
 	h.Prolog["20-second"] = "#!/bin/sh\nexit 3\n"
-	if text, err = hooks(h); err != nil {
+	if text, err = hooks(h, false); err != nil {
 		t.Fatal(err)
 	}
 	put(hooksFile, text)

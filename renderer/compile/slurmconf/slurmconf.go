@@ -47,7 +47,7 @@ func Files(s *site.Site) (map[string]string, error) {
 	if topology != "" {
 		files[topologyFile] = topology
 	}
-	programs, err := hooks(s.Slurm.Hooks)
+	programs, err := hooks(s.Slurm.Hooks, sharesByMPS(s.Pools))
 	if err != nil {
 		return nil, err
 	}
@@ -145,7 +145,7 @@ func identity(s *site.Site) section {
 }
 
 func processes(s *site.Site) (section, error) {
-	hooks, err := hookParameters(s.Slurm.Hooks)
+	hooks, err := hookParameters(s.Slurm.Hooks, sharesByMPS(s.Pools))
 	if err != nil {
 		return section{}, err
 	}
@@ -180,8 +180,8 @@ func processes(s *site.Site) (section, error) {
 		{"DisableRootJobs", "YES"},
 		{"SrunPortRange", fmt.Sprintf("%d-%d", s.Slurm.SrunPorts.First, s.Slurm.SrunPorts.Last)},
 	}...)
-	if s.Modules.Enabled {
-		// Gives jobs the command module, however they were submitted.
+	if s.Modules.Enabled || sharesByMPS(s.Pools) {
+		// Gives jobs the command module, however they were submitted, and those with a share of a card what MPS needs.
 		parameters = append(parameters, parameter{"TaskProlog", programs + "/task-prolog"})
 	}
 	if s.Variant == "box" {

@@ -3,6 +3,7 @@ package slurmconf
 import (
 	"fmt"
 	"math/rand/v2"
+	"os/exec"
 	"strings"
 	"testing"
 
@@ -373,4 +374,35 @@ SwitchName=site Switches=pool-fast,rack-r1,rack-r2
 	files = build(t, s)
 	wantLine(t, files["topology.conf"], "SwitchName=pool-cpu Nodes=slurm-worker-cpu-[0-3]")
 	wantLine(t, files["topology.conf"], "SwitchName=pool-slow Nodes=slurm-worker-slow-1")
+}
+
+// A site without hooks of its own has the image's prolog; where cards are shared by MPS also its epilog, and every task what MPS needs.
+func TestHooksOfMPS(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		hooks site.Hooks
+		mps   bool
+		want  string
+	}{
+		{"neither", site.Hooks{}, false, "[{Prolog /usr/libexec/berth/prolog}]"},
+		{"MPS", site.Hooks{}, true, "[{Prolog site-hooks} {Epilog site-hooks}]"},
+		{"a prolog", site.Hooks{Prolog: map[string]string{"x": "#!/bin/sh\n"}}, false, "[{Prolog site-hooks}]"},
+		{"both", site.Hooks{Prolog: map[string]string{"x": "#!/bin/sh\n"}}, true, "[{Prolog site-hooks} {Epilog site-hooks}]"},
+	} {
+		parameters, err := hookParameters(c.hooks, c.mps)
+		if got := fmt.Sprint(parameters); err != nil || got != c.want {
+			t.Errorf("%s: %s, %v; want %s", c.name, got, err, c.want)
+		}
+		text, err := hooks(c.hooks, c.mps)
+		if err != nil || (text != "") != strings.Contains(c.want, hooksFile) {
+			t.Errorf("%s: the file %q, %v", c.name, text, err)
+		}
+	}
+	// An image from before the epilog lets jobs end without it, and its node is not drained.
+	text, _ := hooks(site.Hooks{}, true)
+	cmd := exec.Command("sh", "-c", text)
+	cmd.Env = []string{"SLURM_SCRIPT_CONTEXT=epilog_slurmd"}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("without the image's epilog: %v %s", err, out)
+	}
 }

@@ -218,6 +218,8 @@ type Sharing struct {
 type MPS struct {
 	Share int    `json:"share"`
 	Users string `json:"users"`
+	// CardMemory is the whole card's.
+	CardMemory string `json:"cardMemory,omitempty"`
 }
 
 // Shard is gres/shard.

@@ -40,6 +40,13 @@ containers:
       # What NVIDIA's container toolkit puts into the pod: the driver's libraries and its tools, MPS's among them.
       - {name: NVIDIA_DRIVER_CAPABILITIES, value: "compute,utility"}
       {{- end }}
+      {{- with get (get $pool "sharing" | default dict) "mps" }}
+      # slurmd is started with a supervisor of the card's MPS daemon beside it.
+      - {name: BERTH_MPS_USERS, value: {{ get . "users" | default "one" | quote }}}
+      {{- with get . "cardMemory" }}
+      - {name: BERTH_CARD_MEMORY, value: {{ . | quote }}}
+      {{- end }}
+      {{- end }}
       {{- range $name, $value := get $pool "env" | default dict }}
       - {name: {{ $name | quote }}, value: {{ $value | quote }}}
       {{- end }}

@@ -5,7 +5,8 @@
 //
 //	nvidia-cuda-mps-control -f [-multiuser-server]   the daemon
 //	nvidia-cuda-mps-control                          commands on standard input
-//	nvidia-cuda-mps-control client [fault]           a client, until its standard input ends; fault: one that crashes the card's work
+//	nvidia-cuda-mps-control client [fault|stubborn]  a client, until its standard input ends; fault: one that crashes the card's work,
+//	                                                 stubborn: one that heeds no SIGTERM
 //
 // Besides NVIDIA's commands the daemon takes `standin hang` (it answers nothing any more), `standin vanish` (it is gone without a
 // word) and `standin stick` (a fault stays when its clients are gone).
@@ -17,8 +18,10 @@ import (
 	"io"
 	"net"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strings"
+	"syscall"
 )
 
 // serverName is the other program's.
@@ -40,10 +43,13 @@ func main() {
 		err = serve(pipe, strings.Contains(args, "multiuser"))
 	case "":
 		err = commands(pipe)
-	case "client", "client fault":
+	case "client", "client fault", "client stubborn":
+		if args == "client stubborn" {
+			signal.Ignore(syscall.SIGTERM)
+		}
 		err = client(pipe, args == "client fault")
 	default:
-		err = fmt.Errorf("usage: nvidia-cuda-mps-control [-f [-multiuser-server] | client [fault]]")
+		err = fmt.Errorf("usage: nvidia-cuda-mps-control [-f [-multiuser-server] | client [fault|stubborn]]")
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
