@@ -47,9 +47,9 @@ func TestShares(t *testing.T) {
 	}
 }
 
-// `users: "one"` keeps a second user's job in the queue, where it is seen; "trusted" lets it in beside the first.
+// `users: "one"` keeps a second user's job in the queue, where it is seen; "trusted" lets it in beside another's, in a worker that was made so.
 func TestCardUsers(t *testing.T) {
-	r := begin(t, 10*time.Minute)
+	r := begin(t, 15*time.Minute)
 	const partition = "--partition=gpu-rtx4070 --gres=mps:25"
 	s := r.clone()
 	s.edit(`"gpu-rtx4070":`, `"trusted"`, `"one"`)
@@ -80,11 +80,23 @@ func TestCardUsers(t *testing.T) {
 
 	s.edit(`"gpu-rtx4070":`, `"one"`, `"trusted"`)
 	s.deliver("Trusted users share a card")
-	if j := r.waitJob(second, "RUNNING", workerStarts); j.nodes != first.nodes {
-		t.Errorf("%s; want it beside the other user's job on %s", j, first.nodes)
+	// The worker's MPS daemon is one user's: the second's program would wait in it unseen. So the worker takes no new jobs, and the next
+	// one, once the first user's jobs have ended, is for both.
+	for _, id := range []string{first.id, same.id} {
+		if j, err := r.lookJob(id); err != nil || j.state != "RUNNING" {
+			t.Errorf("%v %v; want the first user's job RUNNING still", j, err)
+		}
 	}
-	if j, err := r.lookJob(first.id); err != nil || j.state != "RUNNING" {
-		t.Errorf("%v %v; want the first user's job RUNNING still", j, err)
+	if j, err := r.lookJob(second); err != nil || j.state != "PENDING" {
+		t.Errorf("%v %v; want it PENDING while the worker is the first user's", j, err)
+	}
+	r.mustAs(student, "scancel "+first.id+" "+same.id)
+	if j := r.waitJob(second, "RUNNING", 2*workerStarts); j.nodes != first.nodes {
+		t.Errorf("%s; want it on %s", j, first.nodes)
+	}
+	beside := r.waitJob(r.submit(student, partition, shareScript), "RUNNING", workerStarts)
+	if beside.nodes != first.nodes {
+		t.Errorf("%s; want it beside the other user's job on %s", beside, first.nodes)
 	}
 	r.eventually(20*time.Second, "the second user's job says its share", func() (bool, string) {
 		out := r.outputOrWhy(second)

@@ -85,7 +85,7 @@ func (c Commands) state(ctx context.Context) (string, error) {
 
 // Comment adds a sentence to the job's comment, behind what its user wrote; once.
 func (c Commands) Comment(ctx context.Context, job, text string) error {
-	old, err := c.run(ctx, "squeue", "--noheader", "--format=%k", "--jobs="+job)
+	old, err := c.run(ctx, "squeue", "--noheader", "--states=all", "--format=%k", "--jobs="+job)
 	if err != nil {
 		return err
 	}

@@ -96,3 +96,53 @@ func TestRealHooks(t *testing.T) {
 	slurm("sbatch", "--chdir=/tmp", "--output=/dev/null", "--wrap", "true")
 	becomes("a failed prolog drains the node", "drain")
 }
+
+// A cluster whose workers are up is told of MPS: they have the hooks from the next job on, and one whose image has no epilog yet is not
+// drained for it.
+func TestRealHooksOfMPS(t *testing.T) {
+	m := slurmtest.Start(t, "slurm-worker-cpu-0")
+	parameters, err := hookParameters(site.Hooks{}, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := filepath.Join(m.Dir, "seen")
+	program := func(name string) {
+		m.Run("sh", "-ec", "mkdir -p /usr/libexec/berth; printf '#!/bin/sh\\necho "+name+" >> "+seen+"\\n' > /usr/libexec/berth/"+name+"; chmod 755 /usr/libexec/berth/"+name)
+	}
+	program("prolog")
+	slurm, put := startWorker(t, m, parameters, nil)
+	conf := filepath.Join(m.Dir, "etc", "slurm.conf")
+	run := func(want string) {
+		t.Helper()
+		_ = os.Remove(seen)
+		slurm("sbatch", "--chdir=/tmp", "--output=/dev/null", "--wrap", "true")
+		slurmtest.Eventually(t, 3*time.Minute, "the hooks ran, and the node takes jobs", func() (bool, string) {
+			got, _ := os.ReadFile(seen)
+			state, _ := m.Command("env", "SLURM_CONF="+conf, "sinfo", "-h", "-N", "-o", "%t %E").CombinedOutput()
+			return string(got) == want && strings.TrimSpace(string(state)) == "idle none", string(got) + string(state) + m.Log("slurmd.log")
+		})
+	}
+	run("prolog\n")
+
+	text, err := os.ReadFile(conf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if parameters, err = hookParameters(site.Hooks{}, true); err != nil {
+		t.Fatal(err)
+	}
+	changed := strings.Replace(string(text), "Prolog="+programs+"/prolog\n", "", 1)
+	for _, p := range parameters {
+		changed += p.key + "=" + p.value + "\n"
+	}
+	file, err := hooks(site.Hooks{}, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	put(hooksFile, file)
+	put("slurm.conf", changed)
+	slurm("scontrol", "reconfigure")
+	run("prolog\n")
+	program("epilog")
+	run("prolog\nepilog\n")
+}
