@@ -104,7 +104,7 @@ func New(env Environment) *cobra.Command {
 	root.PersistentPreRunE = func(c *cobra.Command, _ []string) error { return shared.checkOutput(c) }
 	root.AddCommand(
 		newInit(shared), newVet(shared), newCheck(shared), newRender(shared), newDiff(shared), newExplain(shared), newTrace(shared), newInflate(shared), newSecrets(shared), newKeys(shared), newStatus(shared), newUsage(shared), newVersion(shared),
-		newSchema(shared), newDocs(shared), newFormat(shared), newImport(shared), newMigrate(shared), newDrain(shared), newUndrain(shared),
+		newSchema(shared), newDocs(shared), newFormat(shared), newImport(shared), newMigrate(shared), newDrain(shared), newUndrain(shared), newBackup(shared), newRestore(shared),
 	)
 	return root
 }

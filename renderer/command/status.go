@@ -148,6 +148,11 @@ func (f *statusFlags) look(ctx context.Context, reader client.Reader, one *site.
 
 // inController is the command that runs another one in a container of the controller's pod.
 func (f *clusterFlags) inController(namespace, container string) []string {
+	return append(f.kubectl(namespace), "exec", "slurm-controller-0", "--container", container, "--")
+}
+
+// kubectl is the beginning of its command line.
+func (f *clusterFlags) kubectl(namespace string) []string {
 	prefix := []string{"kubectl", "--namespace", namespace}
 	if f.kubeconfig != "" {
 		prefix = append(prefix, "--kubeconfig", f.kubeconfig)
@@ -155,7 +160,7 @@ func (f *clusterFlags) inController(namespace, container string) []string {
 	if f.context != "" {
 		prefix = append(prefix, "--context", f.context)
 	}
-	return append(prefix, "exec", "slurm-controller-0", "--container", container, "--")
+	return prefix
 }
 
 // watchStatus looks at once and then at each interval, and prints each report that differs from the one before, until ctx ends. A

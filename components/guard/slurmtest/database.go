@@ -21,9 +21,6 @@ StorageLoc=slurm_acct_db
 // Database starts MariaDB and slurmdbd for the slurm.conf in the machine's directory, which names ctl as AccountingStorageHost.
 func (m *Machine) Database() {
 	m.t.Helper()
-	if err := os.WriteFile(filepath.Join(m.Dir, "slurmdbd.conf"), fmt.Appendf(nil, slurmdbdConf, m.Dir), 0o600); err != nil {
-		m.t.Fatal(err)
-	}
 	data := filepath.Join(m.Dir, "database")
 	m.Run("bash", "-c", "mkdir -p /run/mysqld && mariadb-install-db --no-defaults --user=root --datadir="+data+" --auth-root-authentication-method=normal --skip-test-db > /dev/null")
 	m.Daemon("mariadbd.log", "mariadbd", "--no-defaults", "--user=root", "--datadir="+data, "--socket=/run/mysqld/mysqld.sock", "--skip-networking", "--innodb-buffer-pool-size=64M")
@@ -32,7 +29,16 @@ func (m *Machine) Database() {
 			"create database if not exists slurm_acct_db; create user if not exists slurm@localhost identified by 'test'; grant all on slurm_acct_db.* to slurm@localhost").CombinedOutput()
 		return err == nil, string(out)
 	})
+	m.Slurmdbd()
+}
+
+// Slurmdbd starts it on the MariaDB that runs, and waits until it answers.
+func (m *Machine) Slurmdbd() {
+	m.t.Helper()
 	environment := "SLURM_CONF=" + filepath.Join(m.Dir, "slurm.conf")
+	if err := os.WriteFile(filepath.Join(m.Dir, "slurmdbd.conf"), fmt.Appendf(nil, slurmdbdConf, m.Dir), 0o600); err != nil {
+		m.t.Fatal(err)
+	}
 	m.Daemon("slurmdbd.log", "env", environment, "slurmdbd", "-D")
 	Eventually(m.t, time.Minute, "slurmdbd answers", func() (bool, string) {
 		out, err := m.Command("env", environment, "sacctmgr", "show", "cluster").CombinedOutput()
