@@ -32,8 +32,7 @@ Homes and shared files are no part of it, nor are secrets: those are sealed in G
 It reaches the pods through kubectl.
 
 ` + exitCodesHelp,
-		Example: `  berth backup lab-2026-11-02.zip
-  berth backup lab /srv/backup/lab-$(date +%F).zip`,
+		Example:           `  berth backup lab lab-2026-11-02.zip`,
 		Args:              cobra.RangeArgs(1, 2),
 		ValidArgsFunction: s.completeSites,
 		RunE: func(c *cobra.Command, args []string) error {
@@ -143,6 +142,9 @@ configuration, which the guard applies as ever.
 			one, err := s.oneSite(args[:len(args)-1])
 			if err != nil {
 				return err
+			}
+			if _, err := f.loader().ClientConfig(); err != nil {
+				return fmt.Errorf("no cluster to ask: %w; name one with --kubeconfig or $KUBECONFIG", err)
 			}
 			file, err := os.Open(s.absolute(name))
 			if err != nil {

@@ -160,7 +160,7 @@ func runExample(t *testing.T, folder string, words []string) {
 			}
 		}
 	}
-	if slices.Contains([]string{"status", "usage", "drain", "undrain"}, words[1]) || slices.Contains(words, "--live") {
+	if slices.Contains([]string{"status", "usage", "drain", "undrain", "backup", "restore"}, words[1]) || slices.Contains(words, "--live") {
 		t.Setenv("KUBECONFIG", filepath.Join(folder, "none"))
 		if code := Run(t.Context(), env, words[1:]); code != ExitError || !strings.Contains(errs.String(), "no cluster to ask") {
 			t.Errorf("%q without a cluster: exit code %d, %s", words, code, errs.String())
