@@ -214,3 +214,13 @@ func (r *run) nodeNames(partition string) []string {
 	}
 	return strings.Fields(out)
 }
+
+// mustController is inController for commands that must succeed.
+func (r *run) mustController(command string) string {
+	r.Helper()
+	out, err := r.inController(command)
+	if err != nil {
+		r.Fatalf("beside slurmctld: %s: %v", command, err)
+	}
+	return strings.TrimRight(out, "\n")
+}

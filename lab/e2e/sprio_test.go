@@ -55,13 +55,3 @@ func TestSimulatedPriorities(t *testing.T) {
 	}
 	t.Logf("%s", out)
 }
-
-// mustController is inController for commands that must succeed.
-func (r *run) mustController(command string) string {
-	r.Helper()
-	out, err := r.inController(command)
-	if err != nil {
-		r.Fatalf("beside slurmctld: %s: %v", command, err)
-	}
-	return strings.TrimRight(out, "\n")
-}
