@@ -36,58 +36,31 @@ func startWorker(t *testing.T) worker {
 	if out, err := exec.Command("cp", "-r", images, w.Dir+"/images").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	etc := w.Dir + "/etc"
 	// As the images' Dockerfile lays them out.
-	w.Run("sh", "-ec", `umask 022; rm -f /etc/slurm/slurm.*; mkdir -p /run/slurm `+etc+` `+w.Dir+`/dev /usr/libexec/berth
+	w.Run("sh", "-ec", `umask 022; rm -f /etc/slurm/slurm.*; mkdir -p /run/slurm `+w.Dir+`/dev /usr/libexec/berth
 cd `+w.Dir+`; mknod dev/nvidia0 c 1 3; install mps /usr/libexec/berth/; install nvidia-cuda-mps-control /usr/bin/
 cd images/slurm-worker; cp -r prolog epilog start-mps task-prolog prolog.d task-prolog.d /usr/libexec/berth/
 rm /usr/libexec/berth/prolog.d/10-home
 install ../lmod/task-prolog /usr/libexec/berth/task-prolog.d/10-modules
 mkdir -p /etc/berth/modules; echo /shared/modules > /etc/berth/modules/modulepath
 for name in ann bea; do getent passwd $name || useradd --no-create-home $name; done`)
-	for name, text := range map[string]string{
-		"slurm.conf": fmt.Sprintf(`ClusterName=berth
-SlurmctldHost=ctl
-SlurmUser=root
-AuthType=auth/slurm
-CredType=cred/slurm
-AuthInfo=use_client_ids
-StateSaveLocation=%[1]s/state
+	s := w.Configure(fmt.Sprintf(`SlurmctldParameters=enable_configless
 SlurmdSpoolDir=%[1]s/spool
-SlurmctldPidFile=%[1]s/run/slurmctld.pid
 SlurmdPidFile=%[1]s/run/slurmd.pid
-SlurmctldParameters=enable_configless
-ReturnToService=1
-ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
-SelectType=select/cons_tres
-SelectTypeParameters=CR_Core_Memory
 DefMemPerCPU=100
-SlurmdParameters=config_overrides
 PrologFlags=Alloc
 Prolog=/usr/libexec/berth/prolog
 Epilog=/usr/libexec/berth/epilog
 TaskProlog=/usr/libexec/berth/task-prolog
 KillWait=15
-MpiDefault=none
-MailProg=/bin/true
 GresTypes=gpu,mps
 NodeName=%[2]s NodeHostname=ctl CPUs=16 RealMemory=4000 Gres=gpu:rtx4070:1,mps:rtx4070:100
 PartitionName=gpu Nodes=%[2]s Default=YES State=UP
-`, w.Dir, node),
-		"gres.conf":   fmt.Sprintf("NodeName=%[2]s Name=gpu Type=rtx4070 File=%[1]s/dev/nvidia0\nNodeName=%[2]s Name=mps Type=rtx4070 Count=100 File=%[1]s/dev/nvidia0\n", w.Dir, node),
-		"cgroup.conf": "CgroupPlugin=disabled\n", "plugstack.conf": "# none\n",
-	} {
-		if err := os.WriteFile(etc+"/"+name, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	w.Daemon("slurmctld.log", "slurmctld", "-D", "-f", etc+"/slurm.conf")
-	slurmtest.Eventually(t, time.Minute, "slurmctld is up", func() (bool, string) {
-		out, _ := w.Command("env", "SLURM_CONF="+etc+"/slurm.conf", "scontrol", "ping").CombinedOutput()
-		return strings.Contains(string(out), " is UP"), string(out)
+`, w.Dir, node), map[string]string{
+		"gres.conf": fmt.Sprintf("NodeName=%[2]s Name=gpu Type=rtx4070 File=%[1]s/dev/nvidia0\nNodeName=%[2]s Name=mps Type=rtx4070 Count=100 File=%[1]s/dev/nvidia0\n", w.Dir, node),
 	})
-	w.Daemon("mps.log", "env", "SLURM_CONF="+etc+"/slurm.conf", "NVIDIA_VISIBLE_DEVICES=GPU-1a", "/usr/libexec/berth/mps", "supervise", "--users=trusted",
+	s.Slurmctld()
+	w.Daemon("mps.log", "env", "SLURM_CONF="+s.File, "NVIDIA_VISIBLE_DEVICES=GPU-1a", "/usr/libexec/berth/mps", "supervise", "--users=trusted",
 		"--card-memory=12Gi", "--devices="+w.Dir+"/dev", "--log="+w.Dir+"/mpslog", "--node="+node, "--recover=10s", "--poll=1s", "--ask=2s")
 	w.Daemon("slurmd.log", "env", "-u", "SLURM_CONF", "slurmd", "-D", "-N", node, "--conf-server", "ctl:6817")
 	w.eventually("the node is idle", func() bool { return strings.HasPrefix(w.node(), "idle") })
@@ -103,7 +76,7 @@ func (w worker) eventually(what string, holds func() bool) {
 
 // slurm runs a client of Slurm as a user; it returns what it printed, whatever it ended with.
 func (w worker) slurm(user string, words ...string) string {
-	words = append([]string{"SLURM_CONF=" + w.Dir + "/etc/slurm.conf"}, words...)
+	words = append([]string{"SLURM_CONF=" + w.Dir + "/slurm.conf"}, words...)
 	if user != "root" {
 		words = append([]string{"-u", "SLURM_SACK_KEY"}, words...) // their commands go to slurmctld's socket
 	}

@@ -58,3 +58,27 @@ func TestRecovery(t *testing.T) {
 		return strings.TrimSpace(out) == "COMPLETED|0", out
 	})
 }
+
+// slurmctld notes that a job runs, is reconfigured before it could tell the worker, and tells nobody any more. The job begins all the
+// same, without waiting for half an hour or for its time limit, and its neighbour runs on.
+func TestLostJob(t *testing.T) {
+	r := begin(t, 10*time.Minute)
+	neighbour := r.runningJob(student, "--partition=cpu")
+	undo := r.sidecar().drop("-p", "tcp", "--dport", "6818")
+	lost := r.submit(researcher, "--partition=cpu --time=5 --nodelist="+neighbour.nodes, "echo began")
+	r.eventually(30*time.Second, "slurmctld believes that the job runs", func() (bool, string) {
+		out, err := r.inController("scontrol show job " + lost)
+		return err == nil && strings.Contains(out, "JobState=RUNNING"), out
+	})
+	r.mustController("scontrol reconfigure")
+	undo()
+	r.waitJob(lost, "COMPLETED", 2*time.Minute)
+	if out := r.output(lost); out != "began" {
+		t.Errorf("the job printed %q", out)
+	}
+	log := r.kubectl("logs", "-n", platform, controllerPod, "-c", "guard", "--since=3m")
+	if !strings.Contains(log, `"job":"`+lost+`"`) {
+		t.Errorf("the guard's log does not tell of job %s:\n%s", lost, lastLines(log, 10))
+	}
+	r.mustComplete(neighbour)
+}

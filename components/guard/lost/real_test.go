@@ -1,17 +1,12 @@
 package lost_test
 
 import (
-	"context"
-	"fmt"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/berth-hpc/berth/components/guard/lost"
-	"github.com/berth-hpc/berth/components/guard/slurm"
 	"github.com/berth-hpc/berth/components/guard/slurmtest"
 )
 
@@ -24,56 +19,18 @@ bind(S, sockaddr_in(6818, INADDR_ANY)) or die; listen(S, 50); sleep 600;`
 // worker does not say what it has.
 func TestRealLostJobs(t *testing.T) {
 	m := slurmtest.Start(t, "slurm-worker-cpu-0")
-	etc := filepath.Join(m.Dir, "etc")
-	if err := os.Mkdir(etc, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	for name, text := range map[string]string{"cgroup.conf": "CgroupPlugin=disabled\n", "plugstack.conf": "# none\n", "slurm.conf": fmt.Sprintf(`ClusterName=berth
-SlurmctldHost=ctl
-SlurmUser=root
-AuthType=auth/slurm
-CredType=cred/slurm
-AuthInfo=use_client_ids
-StateSaveLocation=%[1]s/state
-SlurmdSpoolDir=%[1]s/spool
-SlurmctldPidFile=%[1]s/run/slurmctld.pid
-SlurmdPidFile=%[1]s/run/slurmd.pid
-SlurmctldParameters=enable_configless
-ReturnToService=1
-ProctrackType=proctrack/linuxproc
+	s := m.Configure(`SlurmctldParameters=enable_configless
 JobAcctGatherType=jobacct_gather/linux
-TaskPlugin=task/none
-SelectType=select/cons_tres
-SelectTypeParameters=CR_Core_Memory
-SlurmdParameters=config_overrides
 PrologFlags=Alloc
 BatchStartTimeout=30
 MessageTimeout=5
-MpiDefault=none
-MailProg=/bin/true
 NodeName=slurm-worker-cpu-0 NodeHostname=ctl CPUs=8 RealMemory=1000
 PartitionName=cpu Nodes=slurm-worker-cpu-0 Default=YES State=UP
-`, m.Dir)} {
-		if err := os.WriteFile(filepath.Join(etc, name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
+`, nil)
 	m.Run("sh", "-c", "rm -f /etc/slurm/slurm.*; mkdir -p /run/slurm")
-	m.Daemon("slurmctld.log", "slurmctld", "-D", "-f", etc+"/slurm.conf")
-	programs := &slurm.Programs{Prefix: m.Prefix(), Conf: etc + "/slurm.conf"}
-	ctx := context.Background()
-	run := func(name string, args ...string) string {
-		t.Helper()
-		out, err := programs.Run(ctx, time.Minute, name, args...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return strings.TrimSpace(out)
-	}
-	slurmtest.Eventually(t, time.Minute, "slurmctld is up", func() (bool, string) {
-		err := programs.Ping(ctx)
-		return err == nil, fmt.Sprint(err) + m.Log("slurmctld.log")
-	})
+	s.Slurmctld()
+	programs, run := s.Programs(), s.Client
+	ctx := t.Context()
 	worker := func(log string) {
 		t.Helper()
 		m.Daemon(log, "env", "-u", "SLURM_CONF", "slurmd", "-D", "-N", "slurm-worker-cpu-0", "--conf-server", "ctl:6817")
