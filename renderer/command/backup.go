@@ -33,17 +33,20 @@ It reaches the pods through kubectl.
 
 ` + exitCodesHelp,
 		Example:           `  berth backup lab lab-2026-11-02.zip`,
-		Args:              cobra.RangeArgs(1, 2),
+		Args:              fileArg,
 		ValidArgsFunction: s.completeSites,
 		RunE: func(c *cobra.Command, args []string) error {
-			one, err := s.oneSite(args[:len(args)-1])
+			one, path, err := s.siteAndFile(args)
 			if err != nil {
 				return err
 			}
-			if _, err := f.loader().ClientConfig(); err != nil {
-				return fmt.Errorf("no cluster to ask: %w; name one with --kubeconfig or $KUBECONFIG", err)
+			if _, err := os.Lstat(path); err == nil {
+				return fmt.Errorf("%s is there already: choose another name", path)
 			}
-			m, err := saveBackup(c.Context(), &f, one, s.absolute(args[len(args)-1]))
+			if err := f.named(); err != nil {
+				return err
+			}
+			m, err := saveBackup(c.Context(), &f, one, path)
 			if err != nil {
 				return err
 			}
@@ -57,16 +60,31 @@ It reaches the pods through kubectl.
 	return c
 }
 
+// fileArg takes a file, and a site before it.
+func fileArg(c *cobra.Command, args []string) error {
+	if len(args) < 1 || len(args) > 2 {
+		return fmt.Errorf("%d arguments: say berth %s", len(args), c.Use)
+	}
+	return nil
+}
+
+// siteAndFile is what the arguments of fileArg mean.
+func (s *settings) siteAndFile(args []string) (*site.Site, string, error) {
+	file := args[len(args)-1]
+	one, err := s.oneSite(args[:len(args)-1])
+	if err != nil && len(args) == 1 {
+		err = fmt.Errorf("%w; the site comes before the file, and %q is taken for the file", err, file)
+	}
+	return one, s.absolute(file), err
+}
+
 // describeBackup says of which cluster a backup is, and from when.
 func describeBackup(m *backup.Manifest) string {
 	return fmt.Sprintf("cluster %s (site %s, Slurm %s) as of %s: %s in the queue, %d tables", m.Cluster, m.Site, m.Slurm, m.Began.Local().Format("2006-01-02 15:04:05 MST"), m.Queue(), m.Tables)
 }
 
-// saveBackup makes the file, which must not be there, at once and whole.
+// saveBackup makes the file, at once and whole.
 func saveBackup(ctx context.Context, f *clusterFlags, one *site.Site, path string) (*backup.Manifest, error) {
-	if _, err := os.Lstat(path); err == nil {
-		return nil, fmt.Errorf("%s is there already: choose another name", path)
-	}
 	file, err := renameio.NewPendingFile(path, renameio.WithStaticPermissions(0o600))
 	if err != nil {
 		return nil, err
@@ -135,18 +153,15 @@ configuration, which the guard applies as ever.
 ` + exitCodesHelp,
 		Example: `  berth restore lab lab-2026-11-02.zip
   berth restore lab lab-2026-11-02.zip --yes`,
-		Args:              cobra.RangeArgs(1, 2),
+		Args:              fileArg,
 		ValidArgsFunction: s.completeSites,
 		RunE: func(c *cobra.Command, args []string) error {
 			name := args[len(args)-1]
-			one, err := s.oneSite(args[:len(args)-1])
+			one, path, err := s.siteAndFile(args)
 			if err != nil {
 				return err
 			}
-			if _, err := f.loader().ClientConfig(); err != nil {
-				return fmt.Errorf("no cluster to ask: %w; name one with --kubeconfig or $KUBECONFIG", err)
-			}
-			file, err := os.Open(s.absolute(name))
+			file, err := os.Open(path)
 			if err != nil {
 				return err
 			}
@@ -158,6 +173,9 @@ configuration, which the guard applies as ever.
 			archive, err := backup.Open(file, info.Size())
 			if err != nil {
 				return fmt.Errorf("%s: %w", name, err)
+			}
+			if err := f.named(); err != nil {
+				return err
 			}
 			say := func(format string, args ...any) {
 				if s.output == "table" {

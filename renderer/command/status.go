@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -50,10 +51,25 @@ func (f *clusterFlags) completeContexts(*cobra.Command, []string, string) ([]str
 
 func (f *clusterFlags) reader() (client.Reader, error) { return f.client() }
 
-func (f *clusterFlags) client() (client.Client, error) {
+// config is how to reach the cluster.
+func (f *clusterFlags) config() (*rest.Config, error) {
 	config, err := f.loader().ClientConfig()
 	if err != nil {
 		return nil, fmt.Errorf("no cluster to ask: %w; name one with --kubeconfig or $KUBECONFIG", err)
+	}
+	return config, nil
+}
+
+// named returns an error where the flags and the environment name no cluster.
+func (f *clusterFlags) named() error {
+	_, err := f.config()
+	return err
+}
+
+func (f *clusterFlags) client() (client.Client, error) {
+	config, err := f.config()
+	if err != nil {
+		return nil, err
 	}
 	config.Timeout = f.timeout
 	scheme, err := status.Scheme()

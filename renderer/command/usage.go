@@ -55,11 +55,11 @@ how long before now: 12h, 30d.
 			if err != nil {
 				return err
 			}
-			if _, err := f.cluster.loader().ClientConfig(); err != nil {
-				return fmt.Errorf("no cluster to ask: %w; name one with --kubeconfig or $KUBECONFIG", err)
-			}
 			query, err := f.query(one, time.Now())
 			if err != nil {
+				return err
+			}
+			if err := f.cluster.named(); err != nil {
 				return err
 			}
 			programs := slurm.Programs{Prefix: f.cluster.inController(one.Namespaces.Slurm, "slurmctld")}
