@@ -140,7 +140,8 @@ func (b *Builder) layer(ctx context.Context, name string) error {
 		return nil
 	}
 	image := ImageRegistry + "/" + name + ":" + ImageTag
-	return b.command(ctx, "images", []string{"buildah", "bud", "--quiet", "--isolation", "chroot", "--pull-never",
+	// --layers keeps what does not begin from the image from one build to the next.
+	return b.command(ctx, "images", []string{"buildah", "bud", "--quiet", "--isolation", "chroot", "--pull-never", "--layers",
 		"--build-arg", "BASE=" + image, "-t", image, "-f", file, "."})
 }
 

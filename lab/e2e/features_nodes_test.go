@@ -48,6 +48,39 @@ func TestF9Gang(t *testing.T) {
 	}
 }
 
+// F9: the ranks of a parallel program find each other by PMIx, two on each of two nodes: each publishes a number, and each adds up what the
+// others did. Within a job, and by srun from the login pod.
+func TestF9PMIx(t *testing.T) {
+	r := begin(t, 8*time.Minute)
+	const ranks = "--nodes=2 --ntasks-per-node=2 --time=5"
+	check := func(how, out string) {
+		t.Helper()
+		hosts, seen := map[string]int{}, map[int]bool{}
+		for _, line := range strings.Split(out, "\n") {
+			var rank, of, sum int
+			var host string
+			if _, err := fmt.Sscanf(line, "rank %d of %d on %s the sum is %d", &rank, &of, &host, &sum); err != nil || of != 4 || sum != 0+1+4+9 {
+				t.Errorf("%s: a rank says %q; want one of 4 with the sum 14", how, line)
+				continue
+			}
+			hosts[host]++
+			seen[rank] = true
+		}
+		if len(seen) != 4 || len(hosts) != 2 {
+			t.Errorf("%s: ranks %v on %v, want four on two nodes", how, seen, hosts)
+		}
+		for host, n := range hosts {
+			if n != 2 {
+				t.Errorf("%s: %d ranks on %s, want 2", how, n, host)
+			}
+		}
+	}
+	id := r.submit(student, "--partition=cpu --error=/dev/null "+ranks, "srun --mpi=pmix pmix-sum")
+	r.waitJob(id, "COMPLETED", workerStarts)
+	check("in a job", r.output(id))
+	check("srun from the login pod", r.mustAs(researcher, "srun --quiet --partition=cpu "+ranks+" --mpi=pmix pmix-sum 2> /dev/null"))
+}
+
 // F12: a job that asks for a whole card and jobs that share it keep each other out; Slurm says so.
 func TestF12WholeCardOrShares(t *testing.T) {
 	r := begin(t, 8*time.Minute)

@@ -214,6 +214,101 @@ echo $id $(( ($(date +%s%N) - began) / 1000000 ))`)
 	})
 }
 
+// L16: an array with a bound, of which half is cancelled while its workers still start and one task is requeued in the middle, and an array
+// that follows it task by task. Every task that was not cancelled has run to its end, in bounds, and so has its follower.
+func TestArrayWhileScaling(t *testing.T) {
+	r := begin(t, 15*time.Minute)
+	r.waitNoWorkers("cpu")
+	array := r.submit(student, "--partition=cpu --array=0-9%3 --requeue --time=10", `[ $SLURM_ARRAY_TASK_ID = 1 ] && [ ${SLURM_RESTART_COUNT:-0} = 0 ] && sleep 500
+sleep 3`)
+	follower := r.submit(researcher, "--partition=cpu --array=0-9 --time=5 --dependency=aftercorr:"+array, "true")
+	tasks := func(id string) map[string]string {
+		out, err := r.inController("squeue --noheader --array --states=all --format='%K %T %r' --jobs=" + id)
+		if err != nil {
+			t.Logf("squeue: %v", err)
+		}
+		states := map[string]string{}
+		for line := range strings.Lines(out) {
+			task, state, _ := strings.Cut(strings.TrimSpace(line), " ")
+			states[task] = state
+		}
+		return states
+	}
+	active := func(states map[string]string) (n int) {
+		for _, state := range states {
+			if strings.HasPrefix(state, "RUNNING") || strings.HasPrefix(state, "CONFIGURING") || strings.HasPrefix(state, "COMPLETING") {
+				n++
+			}
+		}
+		return n
+	}
+	r.eventually(60*time.Second, "the first tasks have nodes, which are not up yet", func() (bool, string) {
+		states := tasks(array)
+		return active(states) > 0, fmt.Sprint(states)
+	})
+	r.mustAs(student, "scancel "+array+"_[5-9]")
+	r.eventually(workerStarts, "task 1 runs", func() (bool, string) {
+		states := tasks(array)
+		return strings.HasPrefix(states["1"], "RUNNING"), fmt.Sprint(states)
+	})
+	r.mustAs(student, "scontrol requeue "+array+"_1")
+	most := 0
+	r.eventually(5*time.Minute, "the tasks that were left have ended", func() (bool, string) {
+		states := tasks(array)
+		most = max(most, active(states))
+		if strings.HasPrefix(states["1"], "PENDING") {
+			_, _ = r.inController("scontrol update jobid=" + array + "_1 starttime=now") // Slurm holds a requeued job back for two minutes
+		}
+		for _, task := range []string{"0", "1", "2", "3", "4"} {
+			if !strings.HasPrefix(states[task], "COMPLETED") {
+				return false, fmt.Sprint(states)
+			}
+		}
+		return true, ""
+	})
+	if most > 3 {
+		t.Errorf("%d tasks of the array ran at a time, want 3 at most", most)
+	}
+	r.eventually(2*time.Minute, "each follower has run behind its own task, and the others never will", func() (bool, string) {
+		states := tasks(follower)
+		for i := range 10 {
+			want := "COMPLETED"
+			if i >= 5 {
+				want = "PENDING DependencyNeverSatisfied"
+			}
+			if !strings.HasPrefix(states[fmt.Sprint(i)], want) {
+				return false, fmt.Sprint(states)
+			}
+		}
+		return true, ""
+	})
+	r.eventually(60*time.Second, "accounting tells the same", func() (bool, string) {
+		out, err := r.as(student, "sacct --noheader --parsable2 --array --allocations --duplicates --format=jobid,state --jobs="+array)
+		if err != nil {
+			return false, err.Error()
+		}
+		records := map[string][]string{}
+		for line := range strings.Lines(out) {
+			id, state, _ := strings.Cut(strings.TrimSpace(line), "|")
+			state, _, _ = strings.Cut(state, " ") // CANCELLED by 2001
+			records[id] = append(records[id], state)
+		}
+		for i := range 10 {
+			want := []string{"COMPLETED"}
+			switch {
+			case i == 1:
+				want = []string{"REQUEUED", "COMPLETED"}
+			case i >= 5:
+				want = []string{"CANCELLED"}
+			}
+			if got := records[fmt.Sprintf("%s_%d", array, i)]; !slices.Equal(got, want) {
+				return false, out
+			}
+		}
+		return true, ""
+	})
+}
+
 // crowd lets many small jobs share the CPUs of pool cpu: these features need jobs by the dozen, not cores.
 func (r *run) crowd() {
 	r.Helper()

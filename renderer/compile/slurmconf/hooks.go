@@ -9,7 +9,7 @@ import (
 	"github.com/berth-hpc/berth/renderer/site"
 )
 
-// hooksFile holds all hooks of a site. slurmctld sends a program to workers with the rest of the configuration only where Prolog
+// hooksFile holds all hooks of a site, and calls the image's own ahead of them. slurmctld sends a program to workers with the rest of the configuration only where Prolog
 // or Epilog name it by a relative path, and never a HealthCheckProgram; so one file is all three, and SLURM_SCRIPT_CONTEXT
 // tells it which. Workers find what slurmctld sent below /run/slurm/conf.
 const (
@@ -17,17 +17,10 @@ const (
 	hooksPath = "/run/slurm/conf/" + hooksFile
 )
 
-// hookParameters are slurm.conf's part in the hooks. Without hooks the image's own prolog runs alone. Where cards are shared by MPS
-// the image has an epilog too; it is called from the file, because Slurm drains each node that lacks its Epilog, as workers do that
-// still run an image from before it.
-func hookParameters(h site.Hooks, mps bool) ([]parameter, error) {
-	if !hooked(h) && !mps {
-		return []parameter{{"Prolog", programs + "/prolog"}}, nil
-	}
-	parameters := []parameter{{"Prolog", hooksFile}}
-	if len(h.Epilog) > 0 || mps {
-		parameters = append(parameters, parameter{"Epilog", hooksFile})
-	}
+// hookParameters are slurm.conf's part in the hooks. The image's own are called from the file too, because Slurm drains each node that
+// lacks its Epilog, as workers do that still run an image from before it.
+func hookParameters(h site.Hooks) ([]parameter, error) {
+	parameters := []parameter{{"Prolog", hooksFile}, {"Epilog", hooksFile}}
 	if len(h.HealthCheck) > 0 {
 		interval, err := ParseTime(h.Interval)
 		if err != nil || interval.unlimited {
@@ -39,23 +32,8 @@ func hookParameters(h site.Hooks, mps bool) ([]parameter, error) {
 	return parameters, nil
 }
 
-func hooked(h site.Hooks) bool { return len(h.Prolog)+len(h.Epilog)+len(h.HealthCheck) > 0 }
-
-// sharesByMPS tells whether workers of a pool share their card so.
-func sharesByMPS(pools map[string]site.Pool) bool {
-	for _, pool := range pools {
-		if pool.Sharing.MPS != nil {
-			return true
-		}
-	}
-	return false
-}
-
-// hooks writes the file, "" where neither the site has hooks nor a card is shared by MPS.
-func hooks(h site.Hooks, mps bool) (string, error) {
-	if !hooked(h) && !mps {
-		return "", nil
-	}
+// hooks writes the file.
+func hooks(h site.Hooks) (string, error) {
 	var prolog, epilog, health strings.Builder
 	for _, kind := range []struct {
 		field   string

@@ -25,20 +25,19 @@ func TestRealHooks(t *testing.T) {
 		Epilog:      map[string]string{"end": "#!/bin/bash -e\necho epilog >> " + seen + "\n"},
 		HealthCheck: map[string]string{"disk": "#!/bin/sh\n[ ! -e " + sick + " ] || { echo 'all is well'; echo 'disk \"sda\" is broken'; exit 1; }\n"},
 	}
-	text, err := hooks(h, false)
+	text, err := hooks(h)
 	if err != nil {
 		t.Fatal(err)
 	}
-	parameters, err := hookParameters(h, false)
+	parameters, err := hookParameters(h)
 	if err != nil {
 		t.Fatal(err)
 	}
 	m.Run("sh", "-c", "mkdir -p /usr/libexec/berth && printf '#!/bin/sh\\necho home >> "+seen+"\\n' > /usr/libexec/berth/prolog && chmod 755 /usr/libexec/berth/prolog")
 	slurm, put := startWorker(t, m, parameters, map[string]string{hooksFile: text})
-	etc := filepath.Join(m.Dir, "etc")
 	// A slurmctld that is reconfigured may not answer for a moment; what it says then is no state.
 	node := func() string {
-		out, _ := m.Command("env", "SLURM_CONF="+etc+"/slurm.conf", "sinfo", "-h", "-N", "-o", "%t %E").CombinedOutput()
+		out, _ := m.Command("env", "SLURM_CONF="+m.Dir+"/slurm.conf", "sinfo", "-h", "-N", "-o", "%t %E").CombinedOutput()
 		return strings.TrimSpace(string(out))
 	}
 	becomes := func(what, want string) {
@@ -80,7 +79,7 @@ func TestRealHooks(t *testing.T) {
 
 	// A push changes a hook: the worker has it without a restart. One that fails drains the node.
 	h.Epilog["end"] = "#!/bin/sh\necho other >> " + seen + "\n"
-	if text, err = hooks(h, false); err != nil {
+	if text, err = hooks(h); err != nil {
 		t.Fatal(err)
 	}
 	put(hooksFile, text)
@@ -88,7 +87,7 @@ func TestRealHooks(t *testing.T) {
 	becomes("the node is idle", "idle")
 	run("home\nprolog JOB 0\nsecond\nother\n")
 	h.Prolog["20-second"] = "#!/bin/sh\nexit 3\n"
-	if text, err = hooks(h, false); err != nil {
+	if text, err = hooks(h); err != nil {
 		t.Fatal(err)
 	}
 	put(hooksFile, text)
@@ -97,21 +96,18 @@ func TestRealHooks(t *testing.T) {
 	becomes("a failed prolog drains the node", "drain")
 }
 
-// A cluster whose workers are up is told of MPS: they have the hooks from the next job on, and one whose image has no epilog yet is not
-// drained for it.
-func TestRealHooksOfMPS(t *testing.T) {
+// A cluster whose workers are up has the image's prolog alone, as berth's of before wrote it, and is told of the epilog: they have it
+// from the next job on, and one whose image has none yet is not drained for it.
+func TestRealImageHooks(t *testing.T) {
 	m := slurmtest.Start(t, "slurm-worker-cpu-0")
-	parameters, err := hookParameters(site.Hooks{}, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	before := []parameter{{"Prolog", programs + "/prolog"}}
 	seen := filepath.Join(m.Dir, "seen")
 	program := func(name string) {
 		m.Run("sh", "-ec", "mkdir -p /usr/libexec/berth; printf '#!/bin/sh\\necho "+name+" >> "+seen+"\\n' > /usr/libexec/berth/"+name+"; chmod 755 /usr/libexec/berth/"+name)
 	}
 	program("prolog")
-	slurm, put := startWorker(t, m, parameters, nil)
-	conf := filepath.Join(m.Dir, "etc", "slurm.conf")
+	slurm, put := startWorker(t, m, before, nil)
+	conf := filepath.Join(m.Dir, "slurm.conf")
 	run := func(want string) {
 		t.Helper()
 		_ = os.Remove(seen)
@@ -128,14 +124,15 @@ func TestRealHooksOfMPS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if parameters, err = hookParameters(site.Hooks{}, true); err != nil {
+	parameters, err := hookParameters(site.Hooks{})
+	if err != nil {
 		t.Fatal(err)
 	}
 	changed := strings.Replace(string(text), "Prolog="+programs+"/prolog\n", "", 1)
 	for _, p := range parameters {
 		changed += p.key + "=" + p.value + "\n"
 	}
-	file, err := hooks(site.Hooks{}, true)
+	file, err := hooks(site.Hooks{})
 	if err != nil {
 		t.Fatal(err)
 	}

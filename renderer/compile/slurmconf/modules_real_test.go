@@ -39,7 +39,8 @@ func TestRealModules(t *testing.T) {
 		}
 	}
 	missing := filepath.Join(m.Dir, "shared", "modules", "gpu")
-	m.Run("sh", "-ec", "mkdir -p /usr/libexec/berth /etc/berth/modules; cd "+m.Dir+"; install modules task-prolog module-directories /usr/libexec/berth/; "+
+	installHooks(t, m, "task-prolog", "task-prolog.d/20-environment")
+	m.Run("sh", "-ec", "mkdir -p /etc/berth/modules; cd "+m.Dir+"; install modules module-directories /usr/libexec/berth/; install task-prolog /usr/libexec/berth/task-prolog.d/10-modules; "+
 		"echo "+modules+":"+missing+" > /etc/berth/modules/modulepath; rm -f /etc/profile.d/lmod.sh; echo '. /usr/libexec/berth/modules' > /etc/profile.d/modules.sh; "+
 		"/usr/libexec/berth/module-directories; test -d "+missing)
 	slurm, _ := startWorker(t, m, []parameter{{"TaskProlog", programs + "/task-prolog"}}, nil)

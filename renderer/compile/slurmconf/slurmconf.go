@@ -47,12 +47,8 @@ func Files(s *site.Site) (map[string]string, error) {
 	if topology != "" {
 		files[topologyFile] = topology
 	}
-	programs, err := hooks(s.Slurm.Hooks, sharesByMPS(s.Pools))
-	if err != nil {
+	if files[hooksFile], err = hooks(s.Slurm.Hooks); err != nil {
 		return nil, err
-	}
-	if programs != "" {
-		files[hooksFile] = programs
 	}
 	script, err := jobSubmit(s)
 	if err != nil {
@@ -145,7 +141,7 @@ func identity(s *site.Site) section {
 }
 
 func processes(s *site.Site) (section, error) {
-	hooks, err := hookParameters(s.Slurm.Hooks, sharesByMPS(s.Pools))
+	hooks, err := hookParameters(s.Slurm.Hooks)
 	if err != nil {
 		return section{}, err
 	}
@@ -173,6 +169,8 @@ func processes(s *site.Site) (section, error) {
 		// worker. With 0 it does not try, and the job has the environment that it was submitted with.
 		{"GetEnvTimeout", "0"},
 		{"LaunchParameters", "use_interactive_step"},
+		// What a job was not submitted with: its own TMPDIR, a locale, the command module, MPS's pipes.
+		{"TaskProlog", programs + "/task-prolog"},
 		{"MpiDefault", "none"},
 		{"MailProg", "/bin/true"},
 		// The login pod's limits say nothing about the workers'.
@@ -180,10 +178,6 @@ func processes(s *site.Site) (section, error) {
 		{"DisableRootJobs", "YES"},
 		{"SrunPortRange", fmt.Sprintf("%d-%d", s.Slurm.SrunPorts.First, s.Slurm.SrunPorts.Last)},
 	}...)
-	if s.Modules.Enabled || sharesByMPS(s.Pools) {
-		// Gives jobs the command module, however they were submitted, and those with a share of a card what MPS needs.
-		parameters = append(parameters, parameter{"TaskProlog", programs + "/task-prolog"})
-	}
 	if s.Variant == "box" {
 		// The development machine has none of the declared sizes; slurmctld and slurmd believe slurm.conf.
 		parameters = append(parameters, parameter{"SlurmdParameters", "config_overrides"})

@@ -376,30 +376,27 @@ SwitchName=site Switches=pool-fast,rack-r1,rack-r2
 	wantLine(t, files["topology.conf"], "SwitchName=pool-slow Nodes=slurm-worker-slow-1")
 }
 
-// A site without hooks of its own has the image's prolog; where cards are shared by MPS also its epilog, and every task what MPS needs.
-func TestHooksOfMPS(t *testing.T) {
-	for _, c := range []struct {
-		name  string
+// A site without hooks of its own has the image's, and health checks only where it has some.
+func TestImageHooks(t *testing.T) {
+	for name, c := range map[string]struct {
 		hooks site.Hooks
-		mps   bool
 		want  string
 	}{
-		{"neither", site.Hooks{}, false, "[{Prolog /usr/libexec/berth/prolog}]"},
-		{"MPS", site.Hooks{}, true, "[{Prolog site-hooks} {Epilog site-hooks}]"},
-		{"a prolog", site.Hooks{Prolog: map[string]string{"x": "#!/bin/sh\n"}}, false, "[{Prolog site-hooks}]"},
-		{"both", site.Hooks{Prolog: map[string]string{"x": "#!/bin/sh\n"}}, true, "[{Prolog site-hooks} {Epilog site-hooks}]"},
+		"none":     {site.Hooks{}, "[{Prolog site-hooks} {Epilog site-hooks}]"},
+		"a prolog": {site.Hooks{Prolog: map[string]string{"x": "#!/bin/sh\n"}}, "[{Prolog site-hooks} {Epilog site-hooks}]"},
+		"a check": {site.Hooks{Interval: "5m", HealthCheck: map[string]string{"x": "#!/bin/sh\n"}},
+			"[{Prolog site-hooks} {Epilog site-hooks} {HealthCheckProgram /run/slurm/conf/site-hooks} {HealthCheckInterval 300} {HealthCheckNodeState ANY}]"},
 	} {
-		parameters, err := hookParameters(c.hooks, c.mps)
+		parameters, err := hookParameters(c.hooks)
 		if got := fmt.Sprint(parameters); err != nil || got != c.want {
-			t.Errorf("%s: %s, %v; want %s", c.name, got, err, c.want)
-		}
-		text, err := hooks(c.hooks, c.mps)
-		if err != nil || (text != "") != strings.Contains(c.want, hooksFile) {
-			t.Errorf("%s: the file %q, %v", c.name, text, err)
+			t.Errorf("%s: %s, %v; want %s", name, got, err, c.want)
 		}
 	}
 	// An image from before the epilog lets jobs end without it, and its node is not drained.
-	text, _ := hooks(site.Hooks{}, true)
+	text, err := hooks(site.Hooks{})
+	if err != nil {
+		t.Fatal(err)
+	}
 	cmd := exec.Command("sh", "-c", text)
 	cmd.Env = []string{"SLURM_SCRIPT_CONTEXT=epilog_slurmd"}
 	if out, err := cmd.CombinedOutput(); err != nil {

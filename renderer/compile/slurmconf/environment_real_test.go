@@ -1,0 +1,93 @@
+package slurmconf
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/berth-hpc/berth/components/guard/slurmtest"
+	"github.com/berth-hpc/berth/renderer/site"
+)
+
+// L13: what a job finds in its environment, on a real slurmd with the image's own hooks: as a user's, submitted with the user's shell's
+// environment and with nothing of it.
+func TestRealJobEnvironment(t *testing.T) {
+	m := slurmtest.Start(t, "slurm-worker-cpu-0")
+	installHooks(t, m, "prolog", "prolog.d/20-tmpdir", "epilog", "epilog.d/20-tmpdir", "task-prolog", "task-prolog.d/20-environment")
+	m.Run("sh", "-ec", `mkdir -p /tmp/jobs; chmod 1777 /tmp; echo 'ada:x:2001:2001:Ada:/home/ada:/bin/bash' >> /etc/passwd; echo 'ada:x:2001:' >> /etc/group
+install -d -o 2001 -g 2001 -m 700 /home/ada; chmod 755 `+m.Dir)
+	parameters, err := hookParameters(site.Hooks{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, err := hooks(site.Hooks{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	slurm, _ := startWorker(t, m, append(parameters, parameter{"TaskProlog", programs + "/task-prolog"}), map[string]string{hooksFile: file})
+	slurmtest.Eventually(t, time.Minute, "the node is idle", func() (bool, string) {
+		out := slurm("sinfo", "-h", "-o", "%t")
+		return out == "idle", out + m.Log("slurmd.log")
+	})
+	const ada = "setpriv --reuid=2001 --regid=2001 --clear-groups env -i HOME=/home/ada USER=ada LOGNAME=ada SHELL=/bin/bash PATH=/usr/bin:/bin SLURM_CONF="
+	job := func(script string, options ...string) (id, output string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(m.Dir, "script"), []byte("#!/bin/bash\n"+script+"\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		id = strings.TrimSpace(m.Run("sh", "-c", ada+m.Dir+"/slurm.conf sbatch --parsable --chdir=/tmp --output=/home/ada/%j "+strings.Join(options, " ")+" "+m.Dir+"/script"))
+		slurmtest.Eventually(t, time.Minute, "the job ends, and its epilog", func() (bool, string) {
+			state := slurm("squeue", "--noheader", "--states=all", "--format=%T", "--jobs="+id)
+			return state == "COMPLETED" || state == "FAILED", state + m.Log("slurmd.log")
+		})
+		return id, strings.TrimSpace(m.Run("cat", "/home/ada/"+id))
+	}
+	const show = `echo $HOME $USER $LOGNAME $SHELL $LANG $(printenv PATH | grep -c /usr/bin) $TMPDIR $(stat --format='%U %a' $TMPDIR)`
+	for _, options := range []string{"", "--export=NONE", "--export=NIL", "--export=ALL,TMPDIR=/var/tmp"} {
+		id, got := job(show, options)
+		if want := "/home/ada ada ada /bin/bash C.UTF-8 1 /tmp/jobs/" + id + " ada 700"; got != want {
+			t.Errorf("a job with %q finds %q, want %q", options, got, want)
+		}
+	}
+	// What a job brings along stays.
+	if _, got := job("echo $LANG $PATH", "--export=LANG=de_DE.UTF-8,PATH=/opt/own/bin:/usr/bin:/bin"); got != "de_DE.UTF-8 /opt/own/bin:/usr/bin:/bin" {
+		t.Errorf("a language and a PATH of its own became %q", got)
+	}
+	if _, got := job("echo $LANG-$LC_ALL", "--export=LC_ALL=C,PATH"); got != "-C" {
+		t.Errorf("a job with a locale of its own has %q", got)
+	}
+	// Its steps have the same directory, and the directory goes with the job, whatever is in it.
+	id, got := job(`mkdir -p $TMPDIR/a/b; touch $TMPDIR/a/b/c $TMPDIR/.hidden; chmod 500 $TMPDIR/a/b; chmod 0 $TMPDIR/a; srun bash -c 'echo $TMPDIR'`)
+	if got != "/tmp/jobs/"+id {
+		t.Errorf("a step has the directory %q", got)
+	}
+	if left := m.Run("ls", "-A", "/tmp/jobs"); strings.TrimSpace(left) != "" {
+		t.Errorf("after the jobs' ends there is %q\n%s", left, m.Log("slurmd.log"))
+	}
+	// On a worker whose image makes none, a job has what everybody has.
+	m.Run("rmdir", "/tmp/jobs")
+	if _, got := job(`echo $TMPDIR`); got != "/tmp" {
+		t.Errorf("where the image makes none, TMPDIR is %q", got)
+	}
+	if node := slurm("sinfo", "-h", "-N", "-o", "%t %E"); node != "idle none" {
+		t.Errorf("the node is %s", node)
+	}
+}
+
+// installHooks copies programs of the worker's image to where the image has them.
+func installHooks(t *testing.T, m *slurmtest.Machine, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		text, err := os.ReadFile(filepath.Join("../../../images/slurm-worker", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		copied := filepath.Join(m.Dir, "hook")
+		if err := os.WriteFile(copied, text, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		m.Run("install", "-D", "-m", "755", copied, programs+"/"+name)
+	}
+}
