@@ -57,6 +57,26 @@ func podTemplates(t testing.TB, object *unstructured.Unstructured) []corev1.PodT
 
 func equal(a, b []corev1.PodTemplateSpec) bool { return reflect.DeepEqual(a, b) }
 
+// L9: a worker's pod is of the class Guaranteed. Kubernetes then gives slurmd an oom_score_adj of -997, and Slurm gives each task 0: where the
+// pod's memory is all used, a job's process ends and not the daemon of all.
+func TestWorkersAreGuaranteed(t *testing.T) {
+	for key, object := range objects(t, nil) {
+		if object.GetKind() != "WorkerPool" {
+			continue
+		}
+		for _, template := range podTemplates(t, object) {
+			for _, c := range append(template.Spec.InitContainers, template.Spec.Containers...) {
+				for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+					request, limit := c.Resources.Requests[name], c.Resources.Limits[name]
+					if limit.IsZero() || request.Cmp(limit) != 0 {
+						t.Errorf("%s: container %s asks for %s of %s and may have %s; want the same", key, c.Name, request.String(), name, limit.String())
+					}
+				}
+			}
+		}
+	}
+}
+
 // Every object is of a known kind and has only fields that the kind has.
 func TestObjectsAreValid(t *testing.T) {
 	scheme := runtime.NewScheme()

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/berth-hpc/berth/components/api/v1alpha1"
+	"github.com/berth-hpc/berth/components/guard/accounting"
 	"github.com/berth-hpc/berth/components/guard/slurm"
 	"github.com/berth-hpc/berth/components/guard/slurmconf"
 )
@@ -33,6 +34,8 @@ type Slurm interface {
 type Accounts interface {
 	// Reconcile adds and modifies until the database says what the accounts say. It returns what it did.
 	Reconcile(ctx context.Context, cluster string, accounts v1alpha1.Accounts) ([]string, error)
+	// Leave deletes what has left the site and has no jobs any more. It returns what it did, and what stays with why.
+	Leave(ctx context.Context, cluster string, gone accounting.Owned) (did []string, stays accounting.Owned, why []string)
 }
 
 // Reservations is what the guard needs of slurmctld's reservations.
@@ -52,7 +55,8 @@ type Outcome struct {
 	Accepted string
 	// AccountsDone says that the database agrees with the SlurmConfig.
 	AccountsDone bool
-	// Note says what is not as it should be although the configuration is applied: a reservation that cannot be made yet.
+	// Note says what is not as it should be although the configuration is applied: a reservation that cannot be made yet, a user who left
+	// and whose jobs run.
 	Note string
 	// Did is what was done in the database and to reservations, for the record.
 	Did []string
@@ -384,8 +388,8 @@ func (g *Guard) keepInForce(ctx context.Context, hash string) (outcome Outcome, 
 func (g *Guard) accounts(ctx context.Context, config *v1alpha1.SlurmConfig, hash string) Outcome {
 	outcome := Outcome{State: v1alpha1.ConfigApplied, Accepted: hash}
 	if g.Accounts != nil {
-		done, err := g.Accounts.Reconcile(ctx, config.Spec.ClusterName, config.Spec.Accounts)
-		outcome.Did = done
+		done, note, err := g.keepAccounts(ctx, config)
+		outcome.Did, outcome.Note = done, note
 		for _, what := range done {
 			g.Log.Info("database", "did", what)
 		}
@@ -403,7 +407,7 @@ func (g *Guard) accounts(ctx context.Context, config *v1alpha1.SlurmConfig, hash
 		}
 		if err != nil {
 			g.Log.Warn("reservations", "error", err)
-			outcome.Note, outcome.Again = err.Error(), soon
+			outcome.Note, outcome.Again = joined(outcome.Note, err.Error()), soon
 		}
 	}
 	return outcome

@@ -213,7 +213,8 @@ func TestRealInterruptedTopology(t *testing.T) {
 	}
 }
 
-// The whole life of a configuration on a real slurmctld.
+// The whole life of a configuration on a real slurmctld. L3: a node whose size changes is drained first, and its worker is made anew once
+// slurmctld has the new size.
 func TestRealSlurmctld(t *testing.T) {
 	c := newCluster(t)
 	c.boot()

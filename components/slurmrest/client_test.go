@@ -27,6 +27,7 @@ func tokens(t *testing.T, key string) *slurmrest.TokenSource {
 	return &slurmrest.TokenSource{KeyFile: file, User: "slurm"}
 }
 
+// L11: a token is what slurmctld takes, and is replaced before it ends.
 func TestTokenIsWhatSlurmctldChecks(t *testing.T) {
 	const key = "0123456789abcdef0123456789abcdef"
 	source := tokens(t, key)

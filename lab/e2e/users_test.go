@@ -83,6 +83,52 @@ func TestSSH(t *testing.T) {
 	})
 }
 
+// A user leaves the site while a job of theirs runs: the job ends as it would have, the platform says what it waits for, and then their
+// association is gone, but for the record of the job.
+func TestUserLeaves(t *testing.T) {
+	r := begin(t, 15*time.Minute)
+	const guest = "guest"
+	s := r.clone()
+	s.declare(`lab: users: guest: {uid: 2042, account: "vision"}`)
+	s.deliver("A guest comes")
+	r.eventually(150*time.Second, "the guest is known in the login pod, and may submit", func() (bool, string) {
+		out, err := r.as(guest, "sbatch --test-only --partition=cpu --wrap true")
+		return err == nil, fmt.Sprint(out, err)
+	})
+	j := r.runningJob(guest, "--partition=cpu --time=30")
+	s.revertLast()
+	s.converged()
+	association := func() string {
+		return r.mustController("sacctmgr --noheader --parsable2 show association user=" + guest + " format=account,user")
+	}
+	var config slurmConfig
+	r.eventually(90*time.Second, "the SlurmConfig says what it waits for", func() (bool, string) {
+		if err := r.get(&config, "slurmconfig", "-n", platform, "slurm"); err != nil {
+			return false, err.Error()
+		}
+		return strings.Contains(config.Status.Message, "user guest left vision: not ended are its jobs "+j.id), config.Status.Message
+	})
+	if got := association(); got != "vision|guest" {
+		t.Errorf("while the job runs the association is %q", got)
+	}
+	r.eventually(150*time.Second, "the guest is not known in the login pod any more", func() (bool, string) {
+		out, err := r.inLogin("getent passwd guest")
+		return err != nil, out
+	})
+	if now, err := r.lookJob(j.id); err != nil || now.state != "RUNNING" {
+		t.Errorf("%v %v; want it RUNNING", now, err)
+	}
+	r.mustComplete(j)
+	r.eventually(3*time.Minute, "the association is gone", func() (bool, string) { got := association(); return got == "", got })
+	r.eventually(60*time.Second, "the record of the job stays", func() (bool, string) {
+		out, err := r.inController("sacct --allusers --noheader --parsable2 --allocations --format=account,user,state --jobs=" + j.id)
+		return err == nil && strings.TrimSpace(out) == "vision|guest|COMPLETED", fmt.Sprint(out, err)
+	})
+	if out, err := r.inLogin("rm -rf /home/guest"); err != nil {
+		t.Logf("the guest's home stays: %v: %s", err, out)
+	}
+}
+
 func newKey(t *testing.T) ssh.Signer {
 	t.Helper()
 	_, private, err := ed25519.GenerateKey(rand.Reader)

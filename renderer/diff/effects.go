@@ -21,7 +21,7 @@ func (r *Report) slurm(before, after map[string]placed) error {
 		return nil
 	}
 	if !reflect.DeepEqual(at(from.Content(), "spec", "accounts"), at(to.Content(), "spec", "accounts")) {
-		r.add(Accounts, "Slurm's database", "the guard adds and modifies accounts, users and QOS; it deletes none, so what left the site stays there until sacctmgr removes it")
+		r.add(Accounts, "Slurm's database", "the guard adds and modifies accounts, users and QOS; users and accounts that left the site are deleted when no job of theirs is left, QOS stay until sacctmgr removes them")
 	}
 	old, fresh := texts(from), texts(to)
 	var changed []string

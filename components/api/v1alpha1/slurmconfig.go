@@ -94,7 +94,8 @@ type Reservation struct {
 	Flags []string `json:"flags,omitempty"`
 }
 
-// Accounts is what the guard adds to and modifies in Slurm's database. It deletes nothing.
+// Accounts is what the guard adds to and modifies in Slurm's database. Users and accounts that leave are deleted when no job of theirs is
+// left.
 type Accounts struct {
 	// +optional
 	// +listType=map

@@ -1,5 +1,5 @@
 // Package accounting keeps accounts, users and qualities of service in Slurm's database as a SlurmConfig names them. It
-// compares what sacctmgr shows with what is wanted, and adds and modifies. It deletes nothing.
+// compares what sacctmgr shows with what is wanted, and adds and modifies. It deletes only what left the site and has no jobs.
 package accounting
 
 import (

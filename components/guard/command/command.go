@@ -65,8 +65,8 @@ func newCommand() *cobra.Command {
 
 Each new generation is tried on a scratch slurmctld. It is applied by a reconfigure where no job is hurt by that, waits
 where jobs would be, and is refused with Slurm's own words where slurmctld does not take it; the last accepted one stays
-in force. Accounts, users and QOS are added to and modified in Slurm's database; reservations of the SlurmConfig are made,
-kept and deleted in slurmctld.`,
+in force. Accounts, users and QOS are added to and modified in Slurm's database; users and accounts that left are deleted
+when they have no jobs. Reservations of the SlurmConfig are made, kept and deleted in slurmctld.`,
 		Example:       "  guard --namespace slurm --name slurm",
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,

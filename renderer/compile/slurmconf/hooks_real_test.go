@@ -11,7 +11,8 @@ import (
 	"github.com/berth-hpc/berth/renderer/site"
 )
 
-// The hooks on a real slurmd that has its configuration from slurmctld, as a worker has.
+// L6: the site's hooks and the image's run one behind the other, on a real slurmd that has its configuration from slurmctld, as a worker
+// has.
 func TestRealHooks(t *testing.T) {
 	m := slurmtest.Start(t, "slurm-worker-cpu-0")
 	seen := filepath.Join(m.Dir, "seen")

@@ -207,6 +207,17 @@ func TestFastestCardsComeFirst(t *testing.T) {
 	wantLine(t, conf, "PartitionName=gpu Nodes=slurm-worker-fast-[0-1],slurm-worker-slow-[0-1] State=UP PriorityTier=1")
 }
 
+// L6: the daemons write their logs where the container's runtime reads them, which it always does: no file, and no pipe of ours that fills and
+// blocks slurmctld.
+func TestNoLogFiles(t *testing.T) {
+	conf := build(t, lab())["slurm.conf"]
+	for line := range strings.Lines(conf) {
+		if key, _, _ := strings.Cut(strings.ToLower(line), "="); strings.HasSuffix(key, "logfile") || strings.Contains(key, "syslog") {
+			t.Errorf("slurm.conf says %s", line)
+		}
+	}
+}
+
 // Slurm's defaults that hurt are all set (what each costs stands beside it in the code).
 func TestDefaultsThatBiteAreSet(t *testing.T) {
 	conf := build(t, lab())["slurm.conf"]
@@ -266,6 +277,7 @@ func lineOf(text, prefix string) string {
 	return ""
 }
 
+// L6: nothing that a site says ends a line of slurm.conf and begins another.
 func TestNoTextOfTheSiteMakesALine(t *testing.T) {
 	const evil = "x\nSlurmUser=root"
 	for field, change := range map[string]func(*site.Site){
@@ -330,6 +342,7 @@ func TestLargeSitesStayShort(t *testing.T) {
 	}
 }
 
+// L6: the order of lines is the same however the site's maps are walked, so that no render is a needless reconfigure.
 func TestSameSiteSameText(t *testing.T) {
 	want := build(t, lab())
 	for range 20 {
