@@ -15,6 +15,7 @@ import (
 
 // interpreter runs the script as slurmctld would, with a stand-in for the table `slurm` and LuaSocket over real sockets.
 type interpreter struct {
+	caller int // user number of who submits or changes
 	t      testing.TB
 	state  *lua.LState
 	logs   []string      // "level text"
@@ -29,7 +30,7 @@ func newInterpreter(t testing.TB, s Settings) *interpreter {
 	if err != nil {
 		t.Fatal(err)
 	}
-	in := &interpreter{t: t, state: lua.NewState()}
+	in := &interpreter{caller: 1000, t: t, state: lua.NewState()}
 	t.Cleanup(in.state.Close)
 	in.slurmTable()
 	in.state.PreloadModule("socket.core", in.socketCore)
@@ -174,9 +175,9 @@ func (in *interpreter) call(function string, j job) (int, map[string]lua.LValue)
 			table.RawSetString(name, lua.LNumber(v))
 		}
 	}
-	arguments := []lua.LValue{table, in.state.NewTable(), lua.LNumber(1000)}
+	arguments := []lua.LValue{table, in.state.NewTable(), lua.LNumber(in.caller)}
 	if function == "slurm_job_modify" {
-		arguments = []lua.LValue{table, in.state.NewTable(), in.state.NewTable(), lua.LNumber(1000)}
+		arguments = []lua.LValue{table, in.state.NewTable(), in.state.NewTable(), lua.LNumber(in.caller)}
 	}
 	if err := in.state.CallByParam(lua.P{Fn: in.state.GetGlobal(function), NRet: 1, Protect: true}, arguments...); err != nil {
 		in.t.Fatalf("%s raised an error: %v", function, err)

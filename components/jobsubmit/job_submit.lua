@@ -347,6 +347,18 @@ function berth.apply(job, answer, milliseconds)
    return boost
 end
 
+-- leave_alone tells the ranker, which comes to the job while it waits, that the job's priority is a person's. A job that was
+-- held gets its priority back by its release.
+function berth.leave_alone(job, before, why)
+   if not settings.rerank then return end
+   local note = "advisor: left alone (" .. why .. ")"
+   if type(before) == "string" and before ~= "" then
+      if string.find(before, note, 1, true) then return end
+      note = before .. "; " .. note
+   end
+   job.admin_comment = note
+end
+
 function berth.advise(job)
    if settings.mode ~= "shadow" and settings.mode ~= "live" then return end
    local started = now()
@@ -360,6 +372,9 @@ function berth.advise(job)
       end
    end
    local milliseconds = (now() - started) * 1000
+   if untouchable and untouchable ~= "held" then
+      berth.leave_alone(job, job.admin_comment, untouchable)
+   end
    if not answer then
       slurm.log_debug("%s", string.format("advisor: none (%s) took=%.3fms", untouchable or why or "LuaSocket is missing", milliseconds))
       return
@@ -414,9 +429,24 @@ function slurm_job_submit(job_desc, part_list, submit_uid)
    return berth.hook("after", job_desc, part_list, submit_uid)
 end
 
--- A change of a waiting job asks nobody and changes nothing by itself: its priority was advised when it was submitted.
+-- A change of a waiting job asks nobody. Where jobs are re-ranked, one that a person gives a priority is the person's from then
+-- on; the ranker's own changes say so in the comment. Only changes by root and by Slurm's own user are marked so: slurmctld refuses
+-- one of a user that touches this comment. Users can't raise priorities, and a nice of theirs is seen by itself.
 function slurm_job_modify(job_desc, job_rec, part_list, modify_uid)
-   return berth.hook("modify", job_desc, job_rec, part_list, modify_uid)
+   local code = berth.hook("modify", job_desc, job_rec, part_list, modify_uid)
+   if code ~= slurm.SUCCESS then return code end
+   local ok, err = pcall(function()
+      local comment = job_desc.admin_comment
+      local own = type(comment) == "string" and string.find(comment, "advisor: rank=", 1, true)
+      local why = not own and berth.untouchable(job_desc)
+      if why and why ~= "held" and why ~= "nice set" and (modify_uid == 0 or modify_uid == settings.slurm_uid) then
+         berth.leave_alone(job_desc, comment or job_rec.admin_comment, why)
+      end
+   end)
+   if not ok then
+      slurm.log_error("%s", "advisor: an error of job_submit.lua itself, the change goes on: " .. tostring(err))
+   end
+   return code
 end
 
 if settings.test then berth_under_test = berth end

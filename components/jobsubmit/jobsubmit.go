@@ -40,6 +40,10 @@ type Settings struct {
 	Socket string
 	// Service is the file with "ADDRESS PORT TOKEN\n" of the service that is asked second; "": none.
 	Service string
+	// Rerank marks jobs whose priority a person has set, for the ranker of waiting jobs.
+	Rerank bool
+	// SlurmUID is Slurm's own user's number, which an administrator in the controller pod has.
+	SlurmUID int
 	// Failures in a row after which an endpoint is left alone, for Rest, and then for twice as long after each failed probe up to
 	// LongestRest. 0: 3, 10 s, 2 min.
 	Failures    int
@@ -77,11 +81,11 @@ func Script(s Settings) (string, error) {
 	var b strings.Builder
 	b.WriteString("-- Made by berth from the site. Changes belong in the site: advisor, and slurm.jobSubmit for rules of its own.\n")
 	fmt.Fprintf(&b, `local settings = {
-   mode = %s, deadline = %g, max_boost = %d,
+   mode = %s, deadline = %g, max_boost = %d, rerank = %t, slurm_uid = %d,
    socket = %s, service = %s,
    failures = %d, rest = %g, longest_rest = %g,
    require = { time_limit = %t, account = %t },
-`, quote(s.Mode), s.Deadline.Seconds(), s.MaxBoost, quote(s.Socket), quote(s.Service),
+`, quote(s.Mode), s.Deadline.Seconds(), s.MaxBoost, s.Rerank, s.SlurmUID, quote(s.Socket), quote(s.Service),
 		s.Failures, s.Rest.Seconds(), s.LongestRest.Seconds(), s.RequireTimeLimit, s.RequireAccount)
 	if s.expose {
 		b.WriteString("   test = true,\n")

@@ -337,6 +337,47 @@ if job_desc.name == "boom" then error("a bug in " .. nil) end`
 	}
 }
 
+// Where jobs are re-ranked, one whose priority a person has set is marked as theirs, at its submission and later; the ranker's own
+// changes are not, nor a user's, who must not write that comment.
+func TestPeoplesJobsAreMarked(t *testing.T) {
+	s := settings(Live, advisor(t, answering(liveAnswer)))
+	if _, after := newInterpreter(t, s).submit(job{"priority": 5000}); after["admin_comment"] != nil {
+		t.Errorf("marked without re-ranking: %v", after)
+	}
+	s.Rerank, s.SlurmUID = true, 64030
+	in := newInterpreter(t, s)
+	for _, c := range []struct {
+		job  job
+		want string
+	}{
+		{job{"priority": 5000}, "advisor: left alone (priority set)"},
+		{job{"nice": 2147483648 + 100, "admin_comment": "before"}, "before; advisor: left alone (nice set)"},
+		{job{"priority": 0}, ""}, // held: its release gives it a priority
+	} {
+		_, after := in.submit(c.job)
+		if got := after["admin_comment"]; (got == nil) != (c.want == "") || got != nil && got.String() != c.want {
+			t.Errorf("%v is marked %v, want %q", c.job, got, c.want)
+		}
+	}
+	for _, c := range []struct {
+		by     int
+		change job
+		want   string
+	}{
+		{0, job{"priority": 5000}, "advisor: left alone (priority set)"},
+		{64030, job{"site_factor": 2147483648 + 7}, "advisor: left alone (site factor set)"},
+		{64030, job{"site_factor": 2147483648 + 7, "admin_comment": "advisor: rank=7 checkpoint=builtin:saf"}, "advisor: rank=7 checkpoint=builtin:saf"},
+		{0, job{"priority": 5000, "admin_comment": "by a person"}, "by a person; advisor: left alone (priority set)"},
+		{0, job{"time_limit": 5}, ""}, {1000, job{"priority": 1}, ""}, {0, job{"priority": 0}, ""}, {0, job{"nice": 2147483648 + 3}, ""},
+	} {
+		in.caller = c.by
+		code, after := in.call("slurm_job_modify", c.change)
+		if got := after["admin_comment"]; code != 0 || (got == nil) != (c.want == "") || got != nil && got.String() != c.want {
+			t.Errorf("%v by %d: code %d, marked %v, want %q", c.change, c.by, code, got, c.want)
+		}
+	}
+}
+
 // A rule that is not Lua is found when the site is rendered.
 func TestRuleThatIsNotLua(t *testing.T) {
 	for _, code := range []string{"if x then", "end function slurm_job_submit()", "return 1 end", "x = = 1"} {

@@ -27,7 +27,7 @@ type JobRecord struct {
 	Limit                 time.Duration // 0: none
 	TRES                  string        // what it asks for ("cpu=1,mem=100M,node=1,billing=1")
 	Nodes                 string        // where it runs or ran
-	Priority              int64
+	Priority, Nice        int64
 	Held                  bool
 	Exit                  string // "0", "1", or a signal's name
 }
@@ -83,7 +83,7 @@ func jobRecordOf(r *v0042.JobInfo) JobRecord {
 		ID: int64(*r.JobId), ArrayTasks: value(r.ArrayTaskString), States: *r.JobState, Name: value(r.Name), User: value(r.UserName),
 		Account: value(r.Account), Partition: value(r.Partition), QOS: value(r.Qos), Comment: value(r.Comment),
 		AdminComment: value(r.AdminComment), Submit: timeOf(r.SubmitTime), Start: timeOf(r.StartTime), End: timeOf(r.EndTime),
-		TRES: value(r.TresReqStr), Nodes: value(r.Nodes), Held: value(r.Hold),
+		TRES: value(r.TresReqStr), Nodes: value(r.Nodes), Held: value(r.Hold), Nice: int64(value(r.Nice)),
 	}
 	if n, set := number(r.TimeLimit); set {
 		j.Limit = time.Duration(n) * time.Minute
@@ -123,8 +123,16 @@ type JobUpdate struct {
 	AdminComment *string `json:"admin_comment,omitempty"`
 }
 
+// siteFactorZero stands for a site factor of 0: slurmctld keeps site factors with an offset (NICE_OFFSET, 2^31), which scontrol adds
+// and slurmrestd 24.11 does not.
+const siteFactorZero = 1 << 31
+
 // UpdateJob changes a pending job.
 func (c *Client) UpdateJob(ctx context.Context, id int64, update JobUpdate) error {
+	if update.SiteFactor != nil {
+		wire := siteFactorZero + *update.SiteFactor
+		update.SiteFactor = &wire
+	}
 	payload, err := json.Marshal(update)
 	if err != nil {
 		return fmt.Errorf("encode the update of job %d: %w", id, err)

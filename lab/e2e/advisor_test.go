@@ -77,11 +77,7 @@ func TestAdvisorShadow(t *testing.T) {
 // revert of the push ends it.
 func TestAdvisorLive(t *testing.T) {
 	r := begin(t, 20*time.Minute)
-	topology := r.advised("shadow").Topology
-	checkpoint := fmt.Sprintf(`{"schema":1,"kind":"order","parameters":{"order":"sjf"},"topology":%q}`, topology)
-	sum := sha256.Sum256([]byte(checkpoint))
-	digest := "sha256:" + hex.EncodeToString(sum[:])
-	r.giveCheckpoint(digest, checkpoint)
+	digest, topology := r.shortestFirst()
 
 	s := r.clone()
 	s.edit("advisor:", `"shadow"`, `"live"`)
@@ -91,14 +87,7 @@ func TestAdvisorLive(t *testing.T) {
 	if out, err := s.command("berth", "vet"); err == nil || !strings.Contains(out, "needs an evidence record for checkpoint "+digest) {
 		t.Errorf("vet of live without evidence: %v %s", err, out)
 	}
-	const report = "clusters/lab/evidence/sjf.md"
-	if err := os.MkdirAll(filepath.Join(s.dir, filepath.Dir(report)), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(s.dir, report), []byte("Shortest job first, on a box that a test owns: nobody waits for anything.\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	s.declare(fmt.Sprintf("lab: advisor: evidence: {checkpoint: %q, topology: %q, report: %q}", digest, topology, report))
+	s.attest(digest, topology)
 	t.Logf("git push to converged: %.1f s", s.deliver("Let the advisor boost jobs").Seconds())
 	if h := r.advised("live"); h.Checkpoint != digest {
 		t.Fatalf("the advisor serves %s, want %s: %+v", h.Checkpoint, digest, h)
@@ -156,6 +145,103 @@ func TestAdvisorLive(t *testing.T) {
 	again := r.submit(student, "--partition=cpu --time=1", "true")
 	if _, now := r.priority(again); now != 0 || r.adminComment(again) != "" {
 		t.Errorf("after the revert a job gets a boost of %d and carries %q", now, r.adminComment(again))
+	}
+}
+
+// shortestFirst gives the advisor the checkpoint of a policy that lets short jobs go first.
+func (r *run) shortestFirst() (digest, topology string) {
+	r.Helper()
+	topology = r.advised("shadow").Topology
+	checkpoint := fmt.Sprintf(`{"schema":1,"kind":"order","parameters":{"order":"sjf"},"topology":%q}`, topology)
+	sum := sha256.Sum256([]byte(checkpoint))
+	digest = "sha256:" + hex.EncodeToString(sum[:])
+	r.giveCheckpoint(digest, checkpoint)
+	return digest, topology
+}
+
+// attest adds the evidence that live mode needs of a checkpoint.
+func (s *site) attest(digest, topology string) {
+	s.r.Helper()
+	const report = "clusters/lab/evidence/sjf.md"
+	if err := os.MkdirAll(filepath.Join(s.dir, filepath.Dir(report)), 0o755); err != nil {
+		s.r.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(s.dir, report), []byte("Shortest job first, on a box that a test owns: nobody waits for anything.\n"), 0o644); err != nil {
+		s.r.Fatal(err)
+	}
+	s.declare(fmt.Sprintf("lab: advisor: evidence: {checkpoint: %q, topology: %q, report: %q}", digest, topology, report))
+}
+
+// Jobs that came before a shorter one are passed by it while they wait. What the advisor wrote is taken back when it no longer
+// sees the cluster, and when a push takes its leave to rank away.
+func TestAdvisorReranks(t *testing.T) {
+	r := begin(t, 20*time.Minute)
+	digest, topology := r.shortestFirst()
+	s := r.clone()
+	s.edit("advisor:", `"shadow"`, `"live"`)
+	s.declare(fmt.Sprintf(`lab: advisor: {checkpoint: %q, guardrails: maxBoost: 700, rerank: {mode: "live", leaseSeconds: 30}}`, digest))
+	s.attest(digest, topology)
+	s.deliver("Let the advisor rank jobs that wait")
+	r.advised("live")
+
+	up := r.partitionDown("cpu")
+	// All within a moment in which the advisor has seen nobody wait: none is boosted.
+	out := r.mustAs(student, `for minutes in 60 30 1; do
+  sbatch --parsable --job-name=e2e --partition=cpu --time=$minutes --output=`+outputDir+`/e2e-%j.out --wrap true || exit 1
+done`)
+	ids := strings.Fields(out)
+	if len(ids) != 3 {
+		t.Fatalf("sbatch says %q", out)
+	}
+	r.submitted = append(r.submitted, ids...)
+	order := func() string {
+		return strings.Join(strings.Fields(r.mustController("squeue --noheader --states=PENDING --sort=-p,i --format=%i --jobs="+strings.Join(ids, ","))), " ")
+	}
+	added := func() (sum int, each string) {
+		for _, id := range ids {
+			_, n := r.priority(id)
+			sum, each = sum+n, fmt.Sprint(each, " ", n)
+		}
+		return sum, each
+	}
+	came, wanted := strings.Join(ids, " "), ids[2]+" "+ids[1]+" "+ids[0]
+	if sum, each := added(); sum != 0 || order() != came {
+		t.Fatalf("at first the order is %s, the boosts%s; want %s and none", order(), each, came)
+	}
+	ranked := func(bound time.Duration) {
+		t.Helper()
+		r.eventually(bound, "the shortest is first and the longest last", func() (bool, string) {
+			_, each := added()
+			return order() == wanted, order() + ", boosts" + each
+		})
+	}
+	ranked(90 * time.Second)
+	if comment := r.adminComment(ids[2]); !strings.HasPrefix(comment, "advisor: rank=") || !strings.HasSuffix(comment, " checkpoint="+digest) {
+		t.Errorf("the first job carries %q", comment)
+	}
+	if sum, each := added(); sum > 3*700 {
+		t.Errorf("boosts%s, above the site's bound", each)
+	}
+
+	takenBack := func() {
+		t.Helper()
+		r.eventually(3*time.Minute, "the queue is in Slurm's own order", func() (bool, string) {
+			sum, each := added()
+			return sum == 0 && order() == came, order() + ", boosts" + each
+		})
+	}
+	mend := r.sidecar().drop("-p", "tcp", "--dport", "6820")
+	takenBack()
+	mend()
+	ranked(2 * time.Minute)
+
+	s.revertLast()
+	s.converged()
+	r.advised("shadow")
+	takenBack()
+	up()
+	for _, id := range ids {
+		r.waitJob(id, "COMPLETED", workerStarts)
 	}
 }
 

@@ -333,7 +333,7 @@ func changeMap(v reflect.Value) func() {
 // alternatives are other values for fields that take only some.
 var alternatives = map[string]string{
 	"variant": "box", "variantOf": "other", "slurm.profile": "fcfs", "slurm.preemption.type": "qos", "slurm.preemption.mode": "requeue",
-	"storage.type": "local", "delivery.mode": "manifests", "pools.*.sharing.mps.users": "one", "advisor.mode": "live", "placement.mode": "live",
+	"storage.type": "local", "delivery.mode": "manifests", "pools.*.sharing.mps.users": "one", "advisor.mode": "live", "placement.mode": "live", "advisor.rerank.mode": "live",
 	"pools.*.partition.state": "DRAIN", "images.pullPolicy": "Always",
 }
 

@@ -373,6 +373,7 @@ type Advisor struct {
 	Topology   string     `json:"topology"`
 	Guardrails Guardrails `json:"guardrails"`
 	Watch      *Watch     `json:"watch,omitempty"`
+	Rerank     Rerank     `json:"rerank"`
 	Evidence   *Evidence  `json:"evidence,omitempty"`
 }
 
@@ -383,6 +384,13 @@ type Guardrails struct {
 	SnapshotTTLSeconds int      `json:"snapshotTTLSeconds"`
 	ValueAbstain       *float64 `json:"valueAbstain,omitempty"` // nil: as the checkpoint was calibrated
 	AbstainAlertShare  float64  `json:"abstainAlertShare"`
+}
+
+// Rerank is how much jobs that wait may be ranked anew.
+type Rerank struct {
+	Mode             string `json:"mode"` // off, shadow, live
+	UpdatesPerMinute int    `json:"updatesPerMinute"`
+	LeaseSeconds     int    `json:"leaseSeconds"`
 }
 
 // Watch is the line at which live makes itself shadow.

@@ -3,63 +3,41 @@ package command
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/berth-hpc/berth/components/advisor/rerank/lease"
 	"github.com/berth-hpc/berth/components/advisor/service"
+	"github.com/berth-hpc/berth/components/guard/ranks"
 	"github.com/berth-hpc/berth/components/guard/slurmtest"
 	"github.com/berth-hpc/berth/components/jobsubmit"
 )
 
-// The whole path on a real Slurm: sbatch, slurmctld, job_submit.lua, the advisor's socket; the advisor's picture from slurmrestd; and
-// the record of it all. Shadow changes nothing but the record, live adds a bounded boost.
-func TestRealSlurm(t *testing.T) {
+// realCluster is a real Slurm with slurmrestd, and one partition that is down so that jobs wait.
+type realCluster struct {
+	*slurmtest.Slurm
+	t                             *testing.T
+	socket, rest, state, settings string
+}
+
+func startCluster(t *testing.T, lua jobsubmit.Settings) *realCluster {
+	t.Helper()
 	m := slurmtest.Start(t, "slurm-worker-cpu-0")
-	conf := filepath.Join(m.Dir, "conf")
-	socket := filepath.Join(m.Dir, "a.sock")
-	settings := func(mode service.Mode) string {
-		return fmt.Sprintf(`{"mode":%q,"topology":"","maxBoost":500,"snapshotTtlSeconds":60,"budgetMilliseconds":1000}`, mode)
-	}
-	put := func(name, text string) {
-		t.Helper()
-		if err := os.MkdirAll(filepath.Dir(filepath.Join(m.Dir, name)), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(m.Dir, name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	script := func(mode string) {
-		t.Helper()
-		// A second: what is tested here is what is said, on a machine that may be busy.
-		text, err := jobsubmit.Script(jobsubmit.Settings{Mode: mode, Deadline: time.Second, MaxBoost: 500, Socket: socket})
-		if err != nil {
-			t.Fatal(err)
-		}
-		put("conf/job_submit.lua", text)
-	}
-	put("conf/cgroup.conf", "CgroupPlugin=disabled\n")
-	put("conf/plugstack.conf", "\n")
-	put("conf/slurm.conf", fmt.Sprintf(`ClusterName=berth
-SlurmctldHost=ctl
-SlurmUser=root
-AuthType=auth/slurm
-CredType=cred/slurm
-AuthAltTypes=auth/jwt
-AuthAltParameters=jwt_key=%[1]s/keys/jwt_hs256.key
-AuthInfo=use_client_ids
-StateSaveLocation=%[1]s/state
-SlurmctldPidFile=%[1]s/run/slurmctld.pid
-SelectType=select/cons_tres
-SelectTypeParameters=CR_Core_Memory
+	c := &realCluster{t: t, socket: filepath.Join(m.Dir, "a.sock"), rest: filepath.Join(m.Dir, "rest"), state: filepath.Join(m.Dir, "advisor"),
+		settings: filepath.Join(m.Dir, "settings.json")}
+	lua.Socket = c.socket
+	c.Slurm = m.Configure(fmt.Sprintf(`AuthAltTypes=auth/jwt
+AuthAltParameters=jwt_key=%s
 DefMemPerCPU=100
-MailProg=/bin/true
 PriorityType=priority/multifactor
 JobSubmitPlugins=lua
 NodeName=slurm-worker-cpu-0 CPUs=2 RealMemory=1000 State=CLOUD
@@ -67,93 +45,200 @@ SuspendProgram=/bin/true
 ResumeProgram=/bin/true
 SuspendTime=600
 PartitionName=cpu Nodes=slurm-worker-cpu-0 Default=YES State=DOWN
-`, m.Dir))
-	script(jobsubmit.Shadow)
-	slurm := func(name string, args ...string) string {
-		t.Helper()
-		return strings.TrimSpace(m.Run("env", append([]string{"SLURM_CONF=" + conf + "/slurm.conf", name}, args...)...))
+`, m.Key("jwt_hs256.key")), map[string]string{"job_submit.lua": script(t, lua)})
+	c.Slurmctld()
+	for name, text := range map[string]string{
+		// slurmrestd holds no key, as in its own pod.
+		"slurm.conf": "ClusterName=berth\nSlurmctldHost=ctl\nAuthType=auth/slurm\nCredType=cred/slurm\nAuthAltTypes=auth/jwt\n", "plugstack.conf": "\n",
+	} {
+		file := filepath.Join(m.Dir, "restconf", name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(text), 0o644)); err != nil {
+			t.Fatal(err)
+		}
 	}
-	m.Daemon("slurmctld.log", "slurmctld", "-D", "-f", conf+"/slurm.conf")
-	slurmtest.Eventually(t, time.Minute, "slurmctld answers", func() (bool, string) {
-		out, _ := m.Command("env", "SLURM_CONF="+conf+"/slurm.conf", "scontrol", "ping").CombinedOutput()
-		return strings.Contains(string(out), "is UP"), string(out) + m.Log("slurmctld.log")
-	})
-	rest := filepath.Join(m.Dir, "rest")
-	if err := exec.Command("install", "-d", "-o", "64031", rest).Run(); err != nil {
+	if err := exec.Command("install", "-d", "-o", "64031", c.rest).Run(); err != nil {
 		t.Fatal(err)
 	}
-	// slurmrestd holds no key, as in its own pod.
-	put("restconf/slurm.conf", "ClusterName=berth\nSlurmctldHost=ctl\nAuthType=auth/slurm\nCredType=cred/slurm\nAuthAltTypes=auth/jwt\n")
-	put("restconf/plugstack.conf", "\n")
 	m.Daemon("slurmrestd.log", "setpriv", "--reuid=64031", "--regid=64031", "--clear-groups", "env", "-u", "SLURM_SACK_KEY",
-		"SLURM_JWT=daemon", "SLURM_CONF="+m.Dir+"/restconf/slurm.conf", "slurmrestd", "-a", "rest_auth/jwt", "-s", "openapi/slurmctld", "unix:"+rest+"/s")
+		"SLURM_JWT=daemon", "SLURM_CONF="+m.Dir+"/restconf/slurm.conf", "slurmrestd", "-a", "rest_auth/jwt", "-s", "openapi/slurmctld", "unix:"+c.rest+"/s")
+	return c
+}
 
-	put("settings.json", settings(service.Shadow))
-	record := filepath.Join(m.Dir, "record")
+func script(t *testing.T, s jobsubmit.Settings) string {
+	t.Helper()
+	// A second: what is tested here is what is said, on a machine that may be busy.
+	s.Deadline, s.MaxBoost = time.Second, 500
+	text, err := jobsubmit.Script(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+func (c *realCluster) configure(mode service.Mode, more string) {
+	c.t.Helper()
+	text := fmt.Sprintf(`{"mode":%q,"topology":"","maxBoost":500,"snapshotTtlSeconds":60,"budgetMilliseconds":1000%s}`, mode, more)
+	if err := os.WriteFile(c.settings, []byte(text), 0o644); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// serve runs the advisor until the returned function is called, or the test ends.
+func (c *realCluster) serve(more ...string) (log *buffer, stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
-	var log buffer
+	log = &buffer{}
 	done := make(chan int, 1)
 	go func() {
-		done <- Run(ctx, io.Discard, &log, []string{"serve", "--socket", socket, "--settings", filepath.Join(m.Dir, "settings.json"),
-			"--state", filepath.Join(m.Dir, "advisor"), "--slurmrestd", "unix:" + rest + "/s", "--jwt-key", m.Key("jwt_hs256.key"), "--slurm-user", "root",
-			"--snapshot-every", "1s", "--log", record})
+		done <- Run(ctx, io.Discard, log, append([]string{"serve", "--socket", c.socket, "--settings", c.settings,
+			"--state", c.state, "--slurmrestd", "unix:" + c.rest + "/s", "--jwt-key", c.Key("jwt_hs256.key"), "--slurm-user", "root",
+			"--snapshot-every", "1s"}, more...))
 	}()
-	defer func() { cancel(); <-done }()
-	asked := func() string {
-		var out bytes.Buffer
-		_ = Run(context.Background(), &out, io.Discard, []string{"serve", "health", "--socket", socket})
-		return out.String()
-	}
-	eventually := func(what string, holds func() bool) {
-		t.Helper()
-		slurmtest.Eventually(t, 90*time.Second, what, func() (bool, string) {
-			return holds(), asked() + log.String() + m.Log("slurmrestd.log") + m.Log("slurmctld.log")
-		})
-	}
-	submit := func(minutes int) string {
-		t.Helper()
-		return slurm("sbatch", "--parsable", "--chdir=/tmp", "--output=/dev/null", fmt.Sprintf("--time=%d", minutes), "--wrap", "true")
-	}
-	eventually("a first snapshot", func() bool { return strings.Contains(asked(), `"cluster":"berth"`) })
-	for _, minutes := range []int{10, 20, 30, 40} {
-		submit(minutes)
-	}
-	eventually("four jobs are seen waiting", func() bool { return strings.Contains(asked(), `"waiting":4,`) })
+	stop = sync.OnceFunc(func() { cancel(); <-done })
+	c.t.Cleanup(stop)
+	return log, stop
+}
 
-	shadow := submit(15)
-	if shown := slurm("scontrol", "show", "job", shadow); strings.Contains(shown, "advisor") || slurm("sprio", "-h", "-j", shadow, "-o", "%S") != "0" {
+func (c *realCluster) asked() string {
+	var out bytes.Buffer
+	_ = Run(context.Background(), &out, io.Discard, []string{"serve", "health", "--socket", c.socket})
+	return out.String()
+}
+
+func (c *realCluster) eventually(what string, holds func() bool) {
+	c.t.Helper()
+	slurmtest.Eventually(c.t, 90*time.Second, what, func() (bool, string) {
+		return holds(), c.asked() + c.Log("slurmrestd.log") + c.Log("slurmctld.log")
+	})
+}
+
+func (c *realCluster) submit(minutes int, more ...string) string {
+	c.t.Helper()
+	return c.Client("sbatch", append([]string{"--parsable", "--chdir=/tmp", "--output=/dev/null", fmt.Sprintf("--time=%d", minutes), "--wrap", "true"}, more...)...)
+}
+
+func (c *realCluster) siteFactor(job string) string {
+	c.t.Helper()
+	return c.Client("sprio", "-h", "-j", job, "-o", "%S")
+}
+
+// The whole path on a real Slurm: sbatch, slurmctld, job_submit.lua, the advisor's socket; the advisor's picture from slurmrestd; and
+// the record of it all. Shadow changes nothing but the record, live adds a bounded boost.
+func TestRealSlurm(t *testing.T) {
+	c := startCluster(t, jobsubmit.Settings{Mode: jobsubmit.Shadow})
+	record := filepath.Join(c.Dir, "record")
+	c.configure(service.Shadow, "")
+	c.serve("--log", record)
+	c.eventually("a first snapshot", func() bool { return strings.Contains(c.asked(), `"cluster":"berth"`) })
+	for _, minutes := range []int{10, 20, 30, 40} {
+		c.submit(minutes)
+	}
+	c.eventually("four jobs are seen waiting", func() bool { return strings.Contains(c.asked(), `"waiting":4,`) })
+
+	shadow := c.submit(15)
+	if shown := c.Client("scontrol", "show", "job", shadow); strings.Contains(shown, "advisor") || c.siteFactor(shadow) != "0" {
 		t.Errorf("shadow changed the job: %s", shown)
 	}
 	// 15 minutes pass three of the four: 375 of 500 points.
-	if !strings.Contains(m.Log("slurmctld.log"), "mode=shadow advice=375 boost=0") {
-		t.Errorf("shadow's advice is not in the log: %s", m.Log("slurmctld.log"))
+	if !strings.Contains(c.Log("slurmctld.log"), "mode=shadow advice=375 boost=0") {
+		t.Errorf("shadow's advice is not in the log: %s", c.Log("slurmctld.log"))
 	}
 
-	put("settings.json", settings(service.Live))
-	script(jobsubmit.Live)
-	slurm("scontrol", "reconfigure")
-	eventually("live", func() bool {
-		return strings.Contains(asked(), `"mode":"live"`) && strings.Contains(asked(), `"waiting":5,`)
+	c.configure(service.Live, "")
+	c.Write("job_submit.lua", script(t, jobsubmit.Settings{Mode: jobsubmit.Live, Socket: c.socket}))
+	c.Client("scontrol", "reconfigure")
+	c.eventually("live", func() bool {
+		return strings.Contains(c.asked(), `"mode":"live"`) && strings.Contains(c.asked(), `"waiting":5,`)
 	})
-	live := submit(5)
-	if site := slurm("sprio", "-h", "-j", live, "-o", "%S"); site != "500" {
-		t.Errorf("the site factor is %q: %s", site, m.Log("slurmctld.log"))
+	live := c.submit(5)
+	if site := c.siteFactor(live); site != "500" {
+		t.Errorf("the site factor is %q: %s", site, c.Log("slurmctld.log"))
 	}
-	if shown := slurm("scontrol", "show", "job", live); !strings.Contains(shown, "AdminComment=advisor: boost=500 value=1 checkpoint=builtin:saf took=") {
+	if shown := c.Client("scontrol", "show", "job", live); !strings.Contains(shown, "AdminComment=advisor: boost=500 value=1 checkpoint=builtin:saf took=") {
 		t.Error(shown)
 	}
 
-	slurm("scancel", live, shadow)
-	eventually("the record has their ends", func() bool {
+	c.Client("scancel", live, shadow)
+	c.eventually("the record has their ends", func() bool {
 		var out bytes.Buffer
 		_ = Run(context.Background(), &out, io.Discard, []string{"log", "stats", record})
 		return strings.Contains(out.String(), "ended      2\n") && strings.Contains(out.String(), "jobs       6\n")
 	})
-	for _, args := range [][]string{{"log", "verify", record}, {"log", "stats", record}, {"log", "export", record, "--out", filepath.Join(m.Dir, "jobs.parquet")}} {
+	for _, args := range [][]string{{"log", "verify", record}, {"log", "stats", record}, {"log", "export", record, "--out", filepath.Join(c.Dir, "jobs.parquet")}} {
 		var out bytes.Buffer
 		if code := Run(context.Background(), &out, &out, args); code != ExitOK {
 			t.Errorf("%v: %d %s", args, code, out.String())
 		}
 		t.Log(strings.Join(args[:2], " "), "\n"+out.String())
 	}
+}
+
+// Waiting jobs are ranked anew as others queue behind them; jobs whose priority a person has set are left alone; and ranks that the
+// advisor does not renew are taken back by the guard.
+func TestRealReranking(t *testing.T) {
+	lua := jobsubmit.Settings{Mode: jobsubmit.Live, Rerank: true}
+	c := startCluster(t, lua)
+	const rerank = `,"rerank":{"mode":%q,"leaseSeconds":20}`
+	c.configure(service.Live, fmt.Sprintf(rerank, "shadow"))
+	log, stop := c.serve()
+	c.eventually("a first snapshot", func() bool { return strings.Contains(c.asked(), `"cluster":"berth"`) })
+
+	// With nobody seen waiting there is no boost: these three stand in the order in which they came.
+	longer, long, short := c.submit(40), c.submit(20), c.submit(10)
+	frozen, nice := c.submit(1, "--priority=7"), c.submit(1, "--nice=5")
+	frozenLater, ranked := c.submit(2), c.submit(3)
+	c.Client("scontrol", "update", "JobId="+frozenLater, "Priority=9")
+	for _, job := range []string{frozen, frozenLater} {
+		if shown := c.Client("scontrol", "show", "job", job); !strings.Contains(shown, "AdminComment=") || !strings.Contains(shown, "advisor: left alone (priority set)") {
+			t.Errorf("job_submit.lua does not mark the job: %s", shown)
+		}
+	}
+	slurmtest.Eventually(t, time.Minute, "shadow shows an order", func() (bool, string) {
+		return strings.Contains(log.String(), `"msg":"ranked","mode":"shadow"`), log.String()
+	})
+	if factor := c.siteFactor(short); factor != "0" {
+		t.Errorf("shadow gave the site factor %s", factor)
+	}
+
+	c.configure(service.Live, fmt.Sprintf(rerank, "live"))
+	factors := func() string {
+		var out []string
+		for _, job := range []string{short, long, longer, ranked} {
+			out = append(out, c.siteFactor(job))
+		}
+		return strings.Join(out, " ")
+	}
+	slurmtest.Eventually(t, 90*time.Second, "the short jobs get ahead", func() (bool, string) {
+		order := c.Client("squeue", "-h", "-t", "PD", "-S", "-p,i", "-o", "%i")
+		return before(order, ranked, short) && before(order, short, long) && before(order, long, longer), order + " factors " + factors() + log.String()
+	})
+	t.Logf("site factors: %s", factors())
+	if shown := c.Client("scontrol", "show", "job", ranked); !strings.Contains(shown, "advisor: rank=") || strings.Contains(shown, "advisor: boost=") {
+		t.Errorf("the job does not say its rank: %s", shown)
+	}
+	if out := c.siteFactor(nice); out != "0" {
+		t.Errorf("a job with a nice of its user's has the site factor %s", out)
+	}
+	if out := c.Client("squeue", "-h", "-j", frozen+","+frozenLater, "-o", "%Q"); out != "7\n9" && out != "9\n7" {
+		t.Errorf("priorities that people have set became %q", out)
+	}
+
+	// The advisor ends without a word. The guard takes back what it left, when the lease has run out.
+	stop()
+	if left := factors(); left == "0 0 0 0" {
+		t.Fatalf("nothing stands that could be taken back: %s", left)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	keeper := &ranks.Keeper{Slurm: c.Programs(), Ledger: filepath.Join(c.state, lease.File), Log: slog.New(slog.NewTextHandler(log, nil))}
+	go keeper.Run(ctx)
+	slurmtest.Eventually(t, time.Minute, "the ranks are taken back", func() (bool, string) { return factors() == "0 0 0 0", factors() + log.String() })
+	if shown := c.Client("scontrol", "show", "job", ranked); !strings.Contains(shown, "AdminComment="+lease.Ended) {
+		t.Errorf("the job does not say that its rank is over: %s", shown)
+	}
+}
+
+// before says whether the lines have a before b.
+func before(lines, a, b string) bool {
+	lines = "\n" + lines + "\n"
+	return strings.Index(lines, "\n"+a+"\n") < strings.Index(lines, "\n"+b+"\n")
 }

@@ -19,6 +19,8 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/net/netutil"
 
+	"github.com/berth-hpc/berth/components/advisor/rerank"
+	"github.com/berth-hpc/berth/components/advisor/rerank/lease"
 	"github.com/berth-hpc/berth/components/advisor/service"
 	"github.com/berth-hpc/berth/components/advisor/snapshot"
 	"github.com/berth-hpc/berth/components/advisor/transition"
@@ -60,7 +62,7 @@ and more. The advisor may make live shadow by itself, and never the other way ro
 	f.StringVar(&o.listen, "listen", "", "address to serve on by TCP, :8080 for example; needs --token-file or --jwt-key")
 	f.StringVar(&o.settings, "settings", "", "settings file (JSON)")
 	f.StringVar(&o.checkpoints, "checkpoints", "", "directory of checkpoints, each named sha256-<its digest>")
-	f.StringVar(&o.state, "state", "", "directory in which a demotion is kept; made if it is missing")
+	f.StringVar(&o.state, "state", "", "directory in which a demotion and the ranks of waiting jobs are kept; made if it is missing. Without it nothing is re-ranked")
 	f.StringVar(&o.tokenFile, "token-file", "", "file with the bearer token; left out: derived from --jwt-key")
 	f.StringVar(&o.jwtKey, "jwt-key", "", "Slurm's JWT key (HS256), to ask slurmrestd and to derive the token from")
 	f.StringVar(&o.slurmrestd, "slurmrestd", "", "slurmrestd to take snapshots from: http://host:port or unix:/path; left out: they come by POST /snapshot")
@@ -106,13 +108,24 @@ func (o *serving) run(ctx context.Context) error {
 			return err
 		}
 		agent := &snapshot.Agent{Slurm: client, Target: s, Log: o.log, Every: o.every}
+		var observe []func(*snapshot.Delta)
 		if o.record != "" {
 			observer, err := o.observer(s)
 			if err != nil {
 				return err
 			}
 			defer observer.Log.Close()
-			agent.Changed = observer.Observe
+			observe = append(observe, observer.Observe)
+		}
+		if o.state != "" {
+			ranker := rerank.New(client, s, filepath.Join(o.state, lease.File), o.log)
+			observe = append(observe, ranker.Observe)
+			background.Go(func() { ranker.Run(ctx) })
+		}
+		agent.Changed = func(d *snapshot.Delta) {
+			for _, observe := range observe {
+				observe(d)
+			}
 		}
 		background.Go(func() { agent.Run(ctx) })
 	}

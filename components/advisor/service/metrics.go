@@ -17,6 +17,9 @@ type metrics struct {
 	refused   *prometheus.CounterVec
 	demotions prometheus.Counter
 	requests  *prometheus.CounterVec
+
+	rerankOrder   prometheus.Gauge
+	rerankWritten prometheus.Counter
 }
 
 func newMetrics(s *Service) *metrics {
@@ -46,6 +49,12 @@ func newMetrics(s *Service) *metrics {
 	m.requests = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "advisor_requests_refused_total", Help: "HTTP requests that were refused, by status.",
 	}, []string{"status"})
+	m.rerankOrder = prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "advisor_rerank_changes", Help: "Waiting jobs whose place the last ranking would change.",
+	})
+	m.rerankWritten = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "advisor_rerank_updates_total", Help: "Site factors of waiting jobs that were written.",
+	})
 	gauge := func(name, help string, value func() float64) prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value)
 	}
@@ -56,7 +65,7 @@ func newMetrics(s *Service) *metrics {
 		return 0
 	}
 	m.registry.MustRegister(
-		abstained, advised, m.seconds, m.refused, m.demotions, m.requests,
+		abstained, advised, m.seconds, m.refused, m.demotions, m.requests, m.rerankOrder, m.rerankWritten,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		gauge("advisor_snapshot_age_seconds", "Age of the snapshot; -1: there is none.", func() float64 { return s.Health().AgeSeconds }),
 		gauge("advisor_abstention_share", "Share of abstentions in the last ten minutes.", func() float64 {

@@ -250,10 +250,15 @@ func (a *Answer) fill(c *current, advice policy.Advice, against Reason) {
 		return
 	}
 	a.Value = advice.Value
-	a.Advice = int(math.Floor(min(max(advice.Score, 0), 1) * float64(c.settings.MaxBoost)))
+	a.Advice = points(advice, c.settings.MaxBoost)
 	if a.Mode == Live {
 		a.Boost = a.Advice
 	}
+}
+
+// points are the part of the largest boost that a policy's advice comes to.
+func points(advice policy.Advice, maxBoost int) int {
+	return int(math.Floor(min(max(advice.Score, 0), 1) * float64(maxBoost)))
 }
 
 func (s *Service) count(settings *Settings, reason Reason, now, started time.Time) {

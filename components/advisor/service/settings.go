@@ -20,6 +20,8 @@ const (
 	Live   Mode = "live"
 )
 
+func (m Mode) known() bool { return m == Off || m == Shadow || m == Live }
+
 // Settings are the site's decisions, as the file has them that the service reads again when it changes. The names of the keys
 // shadowMode, valueAbstain and snapshotTtlSeconds are those that deployments of earlier advisors use.
 type Settings struct {
@@ -45,6 +47,17 @@ type Settings struct {
 	DecisionsPerSecond int `json:"decisionsPerSecond,omitempty"`
 	// Watch is the line at which live demotes itself to shadow.
 	Watch Watch `json:"watch,omitzero"`
+	// Rerank is the re-ranking of jobs that wait.
+	Rerank Rerank `json:"rerank,omitzero"`
+}
+
+// Rerank is how much waiting jobs may be re-ranked.
+type Rerank struct {
+	Mode Mode `json:"mode"` // "": off
+	// UpdatesPerMinute bounds the site factors that are written (0: 60).
+	UpdatesPerMinute int `json:"updatesPerMinute,omitempty"`
+	// LeaseSeconds is how long ranks hold that are not renewed (0: 60).
+	LeaseSeconds int `json:"leaseSeconds,omitempty"`
 }
 
 // Watch is the rolling look at the tail of the waiting times.
@@ -92,12 +105,25 @@ func ParseSettings(data []byte) (Settings, error) {
 	if s.SnapshotTTLSeconds == 0 {
 		s.SnapshotTTLSeconds = 30
 	}
+	if s.Rerank.Mode == "" {
+		s.Rerank.Mode = Off
+	}
+	if s.Rerank.UpdatesPerMinute == 0 {
+		s.Rerank.UpdatesPerMinute = 60
+	}
+	if s.Rerank.LeaseSeconds == 0 {
+		s.Rerank.LeaseSeconds = 60
+	}
 	if s.AbstainAlertShare == 0 {
 		s.AbstainAlertShare = 0.5
 	}
 	switch {
-	case s.Mode != Off && s.Mode != Shadow && s.Mode != Live:
+	case !s.Mode.known():
 		return s, fmt.Errorf("settings: mode %q is not off, shadow or live", s.Mode)
+	case !s.Rerank.Mode.known():
+		return s, fmt.Errorf("settings: rerank: mode %q is not off, shadow or live", s.Rerank.Mode)
+	case s.Rerank.UpdatesPerMinute < 0 || s.Rerank.LeaseSeconds < 0:
+		return s, fmt.Errorf("settings: rerank: a number is negative")
 	case s.MaxBoost < 0:
 		return s, fmt.Errorf("settings: maxBoost %d is negative", s.MaxBoost)
 	case s.SnapshotTTLSeconds < 0 || s.BudgetMilliseconds < 0 || s.DecisionsPerSecond < 0 || s.Watch.MinJobs < 0:

@@ -237,6 +237,6 @@ func jobOf(j *slurmrest.JobRecord) Job {
 	return Job{
 		ID: j.ID, Tasks: j.ArrayTasks, State: state, Name: j.Name, User: j.User, Account: j.Account, Partition: j.Partition, QOS: j.QOS,
 		Comment: j.Comment, Submit: unix(j.Submit), Start: unix(j.Start), End: unix(j.End), LimitMinutes: int64(j.Limit / time.Minute),
-		TRES: j.TRES, Nodes: j.Nodes, Priority: j.Priority, Held: j.Held, Exit: j.Exit, Note: j.AdminComment,
+		TRES: j.TRES, Nodes: j.Nodes, Priority: j.Priority, Nice: j.Nice, Held: j.Held, Exit: j.Exit, Note: j.AdminComment,
 	}
 }

@@ -58,6 +58,7 @@ type Job struct {
 	TRES         string `json:"tres,omitempty"`          // what it asks for, as Slurm writes it
 	Nodes        string `json:"nodes,omitempty"`         // where it runs
 	Priority     int64  `json:"priority"`
+	Nice         int64  `json:"nice,omitempty"`
 	Held         bool   `json:"held,omitempty"`
 	Exit         string `json:"exit,omitempty"`
 	Note         string `json:"admin_comment,omitempty"`

@@ -31,6 +31,7 @@ import (
 	"github.com/berth-hpc/berth/components/guard/await"
 	"github.com/berth-hpc/berth/components/guard/keep"
 	"github.com/berth-hpc/berth/components/guard/lost"
+	"github.com/berth-hpc/berth/components/guard/ranks"
 	"github.com/berth-hpc/berth/components/guard/reservation"
 	"github.com/berth-hpc/berth/components/guard/slurm"
 	"github.com/berth-hpc/berth/components/guard/slurmconf"
@@ -39,7 +40,7 @@ import (
 type options struct {
 	namespace, name, store, scratch string
 	workersNamespace                string
-	awaitSocket, keys               string
+	awaitSocket, keys, ranks        string
 	accounts, logJSON               bool
 }
 
@@ -81,6 +82,7 @@ when they have no jobs. Reservations of the SlurmConfig are made, kept and delet
 	flags.StringVar(&o.scratch, "scratch", os.TempDir(), "directory for trials")
 	flags.StringVar(&o.awaitSocket, "await-socket", "", "socket on which a job's PrologSlurmctld waits for the job's nodes; empty: none")
 	flags.StringVar(&o.keys, "keys", "", "directory where Slurm's keys are mounted, to make its daemons read new ones; empty: do not")
+	flags.StringVar(&o.ranks, "ranks", "", "file of the ranks that the advisor gives to waiting jobs, to end those that it does not renew; empty: do not")
 	flags.BoolVar(&o.accounts, "accounts", true, "keep accounts, users and QOS in Slurm's database")
 	flags.BoolVar(&o.logJSON, "log-json", true, "write the log as JSON lines")
 	command.AddCommand(newPoke())
@@ -134,6 +136,10 @@ func run(ctx context.Context, o options) error {
 	}
 	finder := &lost.Finder{Slurm: programs, Log: g.Log}
 	go finder.Run(ctx)
+	if o.ranks != "" {
+		keeper := &ranks.Keeper{Slurm: programs, Ledger: o.ranks, Log: g.Log}
+		go keeper.Run(ctx)
+	}
 	g.Log.Info("started", "SlurmConfig", watcher.Key.String(), "store", o.store)
 	if o.awaitSocket == "" {
 		return watcher.Run(ctx)

@@ -14,6 +14,7 @@ func advisor(s *site.Site) (values.Advisor, error) {
 		Mode: s.Advisor.Mode, Checkpoint: s.Advisor.Checkpoint, Topology: s.Advisor.Topology, NodeOrder: []string{},
 		MaxBoost: s.Advisor.Guardrails.MaxBoost, SnapshotTTLSeconds: s.Advisor.Guardrails.SnapshotTTLSeconds,
 		ValueAbstain: s.Advisor.Guardrails.ValueAbstain, AbstainAlertShare: s.Advisor.Guardrails.AbstainAlertShare,
+		Rerank: values.Rerank(s.Advisor.Rerank),
 	}
 	for _, pool := range slurmconf.PoolOrder(s.Pools) {
 		a.NodeOrder = append(a.NodeOrder, slurmconf.NodePrefix+"-"+pool+"-")

@@ -14,12 +14,15 @@ const (
 	advisorService = "/run/advisor/service"
 )
 
+// slurmUID is Slurm's own user in the images, as Debian's packages make it.
+const slurmUID = 64030
+
 // jobSubmit writes job_submit.lua, "" where the site needs none.
 func jobSubmit(s *site.Site) (string, error) {
 	own := s.Slurm.JobSubmit
 	settings := jobsubmit.Settings{
 		Mode: s.Advisor.Mode, Deadline: time.Duration(s.Advisor.Guardrails.DeadlineMS) * time.Millisecond, MaxBoost: s.Advisor.Guardrails.MaxBoost,
-		Socket: advisorSocket, Service: advisorService,
+		Socket: advisorSocket, Service: advisorService, Rerank: s.Advisor.Rerank.Mode != jobsubmit.Off, SlurmUID: slurmUID,
 		RequireTimeLimit: own.Require.TimeLimit, RequireAccount: own.Require.Account,
 		Before: own.Before, After: own.After, Modify: own.Modify,
 	}

@@ -122,7 +122,15 @@ type Advisor struct {
 	ValueAbstain       *float64   `json:"valueAbstain,omitempty"`
 	AbstainAlertShare  float64    `json:"abstainAlertShare"`
 	Watch              *Watch     `json:"watch,omitempty"`
+	Rerank             Rerank     `json:"rerank"`
 	Resources          *Resources `json:"resources,omitempty"`
+}
+
+// Rerank is how much jobs that wait may be ranked anew.
+type Rerank struct {
+	Mode             string `json:"mode"`
+	UpdatesPerMinute int    `json:"updatesPerMinute"`
+	LeaseSeconds     int    `json:"leaseSeconds"`
 }
 
 // Watch is the line at which live makes itself shadow.
