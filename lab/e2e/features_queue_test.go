@@ -170,7 +170,7 @@ func TestF7Arrays(t *testing.T) {
 	r := begin(t, 20*time.Minute)
 	r.crowd()
 	out := r.mustAs(student, `began=$(date +%s%N)
-id=$(sbatch --parsable --job-name=e2e --partition=cpu --mem-per-cpu=50M --output=/dev/null --array=0-999%50 --wrap 'sleep 1')
+id=$(sbatch --parsable --job-name=e2e --partition=cpu --mem-per-cpu=50M --output=/dev/null --open-mode=append --error=`+outputDir+`/e2e-%A.err --array=0-999%50 --wrap 'sleep 1')
 echo $id $(( ($(date +%s%N) - began) / 1000000 ))`)
 	var id string
 	var milliseconds int
@@ -210,7 +210,8 @@ echo $id $(( ($(date +%s%N) - began) / 1000000 ))`)
 		if err != nil {
 			return false, err.Error()
 		}
-		return strings.Join(strings.Fields(out), " ") == "1000 COMPLETED", out
+		said, _ := r.as(student, "tail -n 20 "+outputDir+"/e2e-"+id+".err")
+		return strings.Join(strings.Fields(out), " ") == "1000 COMPLETED", out + said
 	})
 }
 
