@@ -7,7 +7,9 @@ import (
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
@@ -49,6 +51,8 @@ func podTemplates(t testing.TB, object *unstructured.Unstructured) []corev1.PodT
 		return []corev1.PodTemplateSpec{decode[appsv1.Deployment](t, object).Spec.Template}
 	case "StatefulSet":
 		return []corev1.PodTemplateSpec{decode[appsv1.StatefulSet](t, object).Spec.Template}
+	case "Job":
+		return []corev1.PodTemplateSpec{decode[batchv1.Job](t, object).Spec.Template}
 	case "WorkerPool":
 		return []corev1.PodTemplateSpec{decode[v1alpha1.WorkerPool](t, object).Spec.Template}
 	}
@@ -114,7 +118,7 @@ func TestPodSecurity(t *testing.T) {
 		"sshd":   "SETUID SETGID SYS_CHROOT CHOWN FOWNER AUDIT_WRITE",
 		"slurmd": "CHOWN SETUID SETGID KILL FOWNER",
 	}
-	tokens := map[string]bool{"guard": true, "autoscaler": true}
+	tokens := map[string]bool{"guard": true, "autoscaler": true, "removal": true}
 	for key, object := range objects(t, full()) {
 		for _, template := range podTemplates(t, object) {
 			version := api.LevelVersion{Level: level[object.GetNamespace()], Version: api.LatestVersion()}
@@ -155,7 +159,7 @@ func TestPodSecurity(t *testing.T) {
 					t.Errorf("%s: API token mounted: %v", where, token)
 				}
 				// The controller takes jobs without its guard and without its advisor.
-				if c.ReadinessProbe == nil && c.Name != "guard" && c.Name != "advisor" {
+				if c.ReadinessProbe == nil && c.Name != "guard" && c.Name != "advisor" && object.GetKind() != "Job" {
 					t.Errorf("%s: nothing says when it is ready", where)
 				}
 			}
@@ -258,6 +262,42 @@ func checkService(t *testing.T, key string, service corev1.Service, found map[st
 	for _, port := range service.Spec.Ports {
 		if !strings.Contains(fmt.Sprint(listens), port.TargetPort.StrVal) {
 			t.Errorf("%s: port %s goes to %q; the pods that it selects have %v", key, port.Name, port.TargetPort.StrVal, listens)
+		}
+	}
+}
+
+// Helm runs the removal of the pools before it deletes anything, with what it needs made before it, and again at the next try.
+func TestPoolsGoBeforeTheRelease(t *testing.T) {
+	found := objects(t, full())
+	weights := map[string]string{}
+	for _, key := range []string{
+		"ServiceAccount/slurm/slurm-removal", "Role/slurm-workers/slurm-removal", "RoleBinding/slurm-workers/slurm-removal",
+		"NetworkPolicy/slurm/slurm-removal", "Job/slurm/slurm-removal",
+	} {
+		annotations := found[key].GetAnnotations()
+		if annotations["helm.sh/hook"] != "pre-delete" || !strings.Contains(annotations["helm.sh/hook-delete-policy"], "before-hook-creation") {
+			t.Errorf("%s: %v", key, annotations)
+		}
+		weights[found[key].GetKind()] = annotations["helm.sh/hook-weight"]
+	}
+	for kind, weight := range weights {
+		if want := map[bool]string{true: "0", false: "-10"}[kind == "Job"]; weight != want {
+			t.Errorf("%s has weight %q, want %q", kind, weight, want)
+		}
+	}
+	pod := podTemplates(t, found["Job/slurm/slurm-removal"])[0]
+	if got := strings.Join(pod.Spec.Containers[0].Args, " "); got != "remove-pools --workers-namespace=slurm-workers" {
+		t.Errorf("it runs %q", got)
+	}
+	selected := decode[networkingv1.NetworkPolicy](t, found["NetworkPolicy/slurm/slurm-removal"]).Spec.PodSelector
+	if !labels.SelectorFromSet(selected.MatchLabels).Matches(labels.Set(pod.Labels)) {
+		t.Error("its policy is not of its pod")
+	}
+	// No Service sends anything to it.
+	for key, object := range found {
+		if object.GetKind() == "Service" && object.GetNamespace() == "slurm" &&
+			labels.SelectorFromSet(decode[corev1.Service](t, object).Spec.Selector).Matches(labels.Set(pod.Labels)) {
+			t.Errorf("%s selects it", key)
 		}
 	}
 }

@@ -106,6 +106,9 @@ func TestFlowsAreThePolicies(t *testing.T) {
 			policy := decode[networkingv1.NetworkPolicy](t, object)
 			policies[strings.TrimPrefix(policy.Name, "slurm-")] = &policy
 		}
+		if object.GetKind() == "Job" { // the platform has gone or will go: no role
+			continue
+		}
 		for _, pod := range podTemplates(t, object) {
 			role := pod.Labels["app.kubernetes.io/component"]
 			pods[role], namespace[role] = pod.Labels, object.GetNamespace()
@@ -209,7 +212,10 @@ func TestOutsideFlows(t *testing.T) {
 		"controller": {dns, api}, "autoscaler": {dns, api}, "accounting": {dns}, "rest": {dns},
 		"worker": append(world[:2:2], dns), "login": append([]string{"in 192.168.7.0/24 TCP/2222"}, append(world[:2:2], dns)...),
 	}
-	for role := range readFlows(t).Roles {
+	roles := readFlows(t).Roles
+	roles["removal"] = roles["autoscaler"] // a hook has no row in the table
+	want["removal"] = []string{api}
+	for role := range roles {
 		sort.Strings(want[role])
 		if got := strings.Join(found[role], "\n"); got != strings.Join(want[role], "\n") {
 			t.Errorf("%s:\n%s\nwant:\n%s", role, got, strings.Join(want[role], "\n"))

@@ -12,7 +12,7 @@ import (
 )
 
 // The chart stands alone: `helm install` with the values that berth renders makes a cluster that runs jobs beside the
-// claims and secrets that its README asks for, and `helm uninstall` takes it away and leaves those.
+// claims and secrets that its README asks for, and `helm uninstall` waits for the jobs, takes it away and leaves those.
 func TestHelmInstall(t *testing.T) {
 	r := begin(t, 20*time.Minute)
 	helm := filepath.Join(r.box.Source, "bin", "helm")
@@ -32,8 +32,6 @@ func TestHelmInstall(t *testing.T) {
 	}
 	gone := func() {
 		t.Helper()
-		// The autoscaler ends a pool; helm would take it away together with the pools.
-		r.kubectl("delete", "workerpools", "-n", workers, "--all", "--wait", "--timeout=3m")
 		s.must(helm, "uninstall", "slurm", "--namespace", platform, "--wait", "--timeout", "5m")
 		r.eventually(workersLeave, "all pods leave", func() (bool, string) {
 			pods := append(r.pods(platform, ""), r.pods(workers, "")...)
@@ -79,8 +77,29 @@ func TestHelmInstall(t *testing.T) {
 	if out := r.output(j.id); out != student {
 		t.Errorf("%s wrote %q, want %q", j, out, student)
 	}
-	r.waitNoWorkers("cpu")
-	gone()
+	running := r.runningJob(student, "--partition=cpu")
+	uninstalled := make(chan error, 1)
+	go func() {
+		_, err := s.command(helm, "uninstall", "slurm", "--namespace", platform, "--wait", "--timeout", "5m")
+		uninstalled <- err
+	}()
+	r.poolWaitsFor(running)
+	select {
+	case err := <-uninstalled:
+		t.Fatalf("uninstalled while %s: %v", running, err)
+	default:
+	}
+	r.endOutside(running)
+	if err := <-uninstalled; err != nil {
+		t.Fatal(err)
+	}
+	if out := r.written(running); out != "began\nended" {
+		t.Errorf("%s did not run exactly once; its output:\n%s", running, out)
+	}
+	r.eventually(workersLeave, "all pods leave", func() (bool, string) {
+		pods := append(r.pods(platform, ""), r.pods(workers, "")...)
+		return len(pods) == 0, names(pods)
+	})
 	if now := r.kubectl("get", "persistentvolumeclaims", "-A", "-o", "jsonpath={.items[*].metadata.uid}"); now != claims {
 		t.Errorf("claims changed: %s; were %s", now, claims)
 	}

@@ -191,6 +191,11 @@ func aftermath() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), time.Minute)
 }
 
+// longAftermath is aftermath where a whole platform is put back.
+func longAftermath() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.Background(), 10*time.Minute)
+}
+
 // printState prints what a person would look at first.
 func (r *run) printState() {
 	ctx, cancel := aftermath()

@@ -13,6 +13,7 @@ import (
 	"github.com/berth-hpc/berth/components/api"
 	"github.com/berth-hpc/berth/components/chart"
 	"github.com/berth-hpc/berth/renderer/compile"
+	"github.com/berth-hpc/berth/renderer/compile/foundation"
 	"github.com/berth-hpc/berth/renderer/compile/helmchart"
 	"github.com/berth-hpc/berth/renderer/load"
 	"github.com/berth-hpc/berth/renderer/site"
@@ -486,5 +487,54 @@ func TestPendingFieldsAreNamedWhenSet(t *testing.T) {
 	}
 	if want := "[monitoring.otel]"; fmt.Sprint(what) != want {
 		t.Errorf("campus: %v, want %s", what, want)
+	}
+}
+
+// What the policy keeps while a pool is there is what every site has, by kind and name: an object of the layer slurm that no rule
+// names would go while jobs need it, and a name that nothing has any longer would protect nothing.
+func TestPoolsFirstNamesThePlatform(t *testing.T) {
+	optional := map[string]bool{ // a push may take them away for good
+		"configmaps/slurm-advisor": true, "configmaps/slurm-modules": true, "configmaps/slurm-ssh-keys": true,
+	}
+	result, err := compile.Compile(shipped(t)["lab-box"], parts())
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept, rendered := map[string]bool{}, map[string]bool{}
+	for _, layer := range result.Layers {
+		for _, o := range layer.Objects {
+			switch {
+			case o.Kind() == "ValidatingAdmissionPolicy":
+				constraints := o.Content()["spec"].(map[string]any)["matchConstraints"].(map[string]any)
+				for _, rule := range constraints["resourceRules"].([]any) {
+					resource := rule.(map[string]any)["resources"].([]any)[0].(string)
+					for _, name := range rule.(map[string]any)["resourceNames"].([]any) {
+						kept[resource+"/"+name.(string)] = true
+					}
+				}
+			case layer.Name == "slurm" && o.Kind() != "WorkerPool",
+				o.Kind() == "CustomResourceDefinition", o.Kind() == "Namespace" && strings.HasPrefix(o.Name(), "slurm"):
+				plural := strings.ToLower(o.Kind()) + "s"
+				if o.Kind() == "NetworkPolicy" {
+					plural = "networkpolicies"
+				}
+				name := plural + "/" + o.Name()
+				rendered[name] = true
+				if layer.Name == "slurm" && foundation.Keeps(o) == optional[name] {
+					t.Errorf("foundation.Keeps is %v of %s", optional[name], name)
+				}
+			}
+		}
+	}
+	rendered["kustomizations/berth-storage"] = result.Entry["storage.yaml"].Name() == "berth-storage"
+	for name := range rendered {
+		if !kept[name] && !optional[name] {
+			t.Errorf("%s goes while pools are there", name)
+		}
+	}
+	for name := range kept {
+		if !rendered[name] {
+			t.Errorf("the policy names %s, which is not rendered", name)
+		}
 	}
 }

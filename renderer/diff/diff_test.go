@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
 	"github.com/berth-hpc/berth/components/api"
 	"github.com/berth-hpc/berth/components/chart"
 	"github.com/berth-hpc/berth/components/guard/slurmconf"
@@ -350,6 +352,45 @@ func TestS23AnObjectMoves(t *testing.T) {
 		}
 		if strings.Join(refused, " ") != c.refused {
 			t.Errorf("%s: refused %v, want %q", c.object, refused, c.refused)
+		}
+	}
+}
+
+// A plan to make an object anew passes the policy that keeps the platform while pools are there; an object that it does not keep
+// needs no word.
+func TestPlansPassThePolicy(t *testing.T) {
+	s := lab(t)
+	for name, c := range map[string]struct {
+		field []string
+		plan  string
+	}{
+		"Deployment slurm-workers/slurm-login":      {[]string{"spec", "selector", "matchLabels", "x"}, "kubectl -n slurm-workers annotate deployment slurm-login berth-hpc.github.io/removal=allowed && kubectl -n slurm-workers delete deployment slurm-login:"},
+		"StatefulSet slurm/slurm-controller":        {[]string{"spec", "serviceName"}, "kubectl -n slurm delete statefulset slurm-controller --cascade=orphan:"},
+		"ClusterRoleBinding slurm-autoscaler-hosts": {[]string{"roleRef", "name"}, "kubectl annotate clusterrolebinding slurm-autoscaler-hosts berth-hpc.github.io/removal=allowed && kubectl delete"},
+		"StorageClass berth-shared":                 {[]string{"provisioner"}, "push\nkubectl delete storageclass berth-shared:"},
+	} {
+		before, after := state(t, s), state(t, s)
+		found := false
+		for _, layer := range after.Layers {
+			for _, o := range layer.Objects {
+				if o.ID() == name {
+					found = true
+					if err := unstructured.SetNestedField(o.Content(), "other", c.field...); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+		}
+		if !found {
+			t.Errorf("%s is not rendered", name)
+			continue
+		}
+		r, err := diff.Compare("lab", before, after)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(r.Migrations) != 1 || !strings.Contains(strings.Join(r.Migrations[0].Plan, "\n"), c.plan) {
+			t.Errorf("%s: %+v, want %q in its plan", name, r.Migrations, c.plan)
 		}
 	}
 }

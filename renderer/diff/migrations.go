@@ -6,6 +6,9 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+
+	"github.com/berth-hpc/berth/components/api/v1alpha1"
+	"github.com/berth-hpc/berth/renderer/compile/foundation"
 )
 
 // Migration is a change that a push alone does not bring about, or not without loss: it is refused until the site names it in
@@ -125,11 +128,20 @@ func inNamespace(o placed) string {
 	return "-n " + o.Namespace() + " "
 }
 
+// allowed is the command that lets an object be deleted which the platform keeps while pools are there.
+func allowed(o placed) string {
+	return fmt.Sprintf("kubectl %sannotate %s %s %s=allowed", inNamespace(o), strings.ToLower(o.Kind()), o.Name(), v1alpha1.AnnotationRemoval)
+}
+
 func replacementPlan(o placed) []string {
 	remove := fmt.Sprintf("kubectl %sdelete %s %s", inNamespace(o), strings.ToLower(o.Kind()), o.Name())
-	switch o.Kind() {
-	case "StatefulSet":
+	if o.Kind() == "StatefulSet" { // the policy that keeps the platform lets this through
 		return []string{"push", remove + " --cascade=orphan: its pods go on and its claims stay; Flux makes it anew and takes the pods over"}
+	}
+	if foundation.Keeps(o.Object) {
+		remove = allowed(o) + " && " + remove
+	}
+	switch o.Kind() {
 	case "PersistentVolumeClaim", "PersistentVolume":
 		return []string{"copy the data elsewhere", "stop what uses it, then " + remove, "push: Flux makes it anew", "copy the data back"}
 	case "Deployment", "DaemonSet", "Job":
@@ -218,7 +230,8 @@ func siteMigrations(from, to State) []Migration {
 			Plan: []string{
 				"let all jobs end, and keep a copy of the state claim",
 				"sacctmgr knows the new name as a new cluster: its accounts, users and usage begin anew",
-				"empty the state claim while slurm-controller-0 is stopped, kubectl -n " + a.Namespaces.Slurm + " delete slurmconfig slurm, then push",
+				fmt.Sprintf("empty the state claim while slurm-controller-0 is stopped, kubectl -n %[1]s annotate slurmconfig slurm %[2]s=allowed && kubectl -n %[1]s delete slurmconfig slurm, then push",
+					a.Namespaces.Slurm, v1alpha1.AnnotationRemoval),
 			},
 		})
 	}

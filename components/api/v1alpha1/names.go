@@ -30,6 +30,9 @@ const (
 	// status.acceptedHash, and a WorkerPool names it as spec.configHash.
 	AnnotationConfigHash = Group + "/config-hash"
 
+	// AnnotationRemoval with the value "allowed" lets an object of the platform be deleted although WorkerPools still need it.
+	AnnotationRemoval = Group + "/removal"
+
 	// FinalizerWorkers keeps a WorkerPool until no job runs on its nodes.
 	FinalizerWorkers = Group + "/workers"
 )

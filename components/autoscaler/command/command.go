@@ -80,6 +80,8 @@ changes nothing. It runs in the cluster, or outside with the current context of 
 	flags.StringVar(&o.listen, "listen", ":8080", "address of /poke, /metrics, /healthz and /readyz")
 	flags.BoolVar(&o.leaderElect, "leader-elect", true, "let one replica at a time act")
 	flags.BoolVar(&o.logJSON, "log-json", true, "write the log as JSON lines")
+	command.AddCommand(newRemovePools())
+	command.CompletionOptions.DisableDefaultCmd = true
 	return command
 }
 

@@ -314,6 +314,29 @@ func TestRemovalWithoutSlurm(t *testing.T) {
 	}
 }
 
+// Slurm is gone and pods are there: only a person can say that their jobs may end, and is told how.
+func TestRemovalWithoutSlurmKeepsPods(t *testing.T) {
+	s := newStage(t)
+	s.up(busy, off)
+	if err := s.kube.Delete(context.Background(), s.pool()); err != nil {
+		t.Fatal(err)
+	}
+	s.slurm.fail = errors.New("connection refused")
+	for range 3 {
+		_, _ = s.loop.round(context.Background())
+		s.clock = s.clock.Add(4 * time.Second)
+	}
+	if s.pod(node0) == nil {
+		t.Fatal("the pod is gone, and its job with it")
+	}
+	said := s.condition(v1alpha1.ConditionReady).Message
+	for _, part := range []string{"1 pods", "connection refused", "kubectl patch workerpool cpu --namespace slurm-workers", `"finalizers":null`} {
+		if !strings.Contains(said, part) {
+			t.Errorf("Ready says %q, want %q in it", said, part)
+		}
+	}
+}
+
 // Pods of two pools whose names begin alike are kept apart, and foreign pods are nobody's.
 func TestForeignPodsAreLeftAlone(t *testing.T) {
 	s := newStage(t)

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/berth-hpc/berth/components/api/v1alpha1"
 	"github.com/berth-hpc/berth/components/autoscaler/decision"
 	"github.com/berth-hpc/berth/components/slurmrest"
 )
@@ -48,6 +49,12 @@ func (l *Loop) removing(ctx context.Context, view *view, pool *poolView) string 
 		jobs = "the jobs of " + strings.Join(busy, ", ")
 	}
 	return fmt.Sprintf("waits for %s; its nodes take no new ones. To force it: scancel them", jobs)
+}
+
+// forced is how a removal goes on without slurmctld, which alone knows whether a job runs: a person says so. Without the
+// finalizer Kubernetes takes the pool's pods with it, and their jobs.
+func forced(pool *v1alpha1.WorkerPool) string {
+	return fmt.Sprintf(`to end what runs on its pods: kubectl patch workerpool %s --namespace %s --type=merge --patch '{"metadata":{"finalizers":null}}'`, pool.Name, pool.Namespace)
 }
 
 // jobsOn names the jobs on the nodes: "job 42 (student, train) on slurm-worker-cpu-0"; "" where slurmctld does not say.

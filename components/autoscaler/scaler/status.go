@@ -71,9 +71,13 @@ func (l *Loop) writeStatus(ctx context.Context, view *view, pool *poolView, hold
 // writeUnreachable says that nothing is decided because Slurm gives no fresh answer.
 func (l *Loop) writeUnreachable(ctx context.Context, pool *poolView, cause error) error {
 	object := pool.object.DeepCopy()
+	why := "nothing is changed until slurmctld answers: " + cause.Error()
+	if !object.DeletionTimestamp.IsZero() {
+		why = fmt.Sprintf("waits for %d pods, whose jobs slurmctld alone knows. Mend that it does not answer, or, %s. It says: %s", len(pool.pods), forced(object), cause)
+	}
 	meta.SetStatusCondition(&object.Status.Conditions, metav1.Condition{
 		Type: v1alpha1.ConditionReady, Status: metav1.ConditionUnknown, Reason: "SlurmUnreachable",
-		Message: clip("nothing is changed until slurmctld answers: " + cause.Error()), ObservedGeneration: object.Generation,
+		Message: clip(why), ObservedGeneration: object.Generation,
 	})
 	return l.patchStatus(ctx, pool.object, object)
 }

@@ -54,6 +54,9 @@ func Entry(s *site.Site, layers []string) (files map[string]manifest.Object, err
 		}
 		switch layer {
 		case "foundation":
+			// Namespaces hold the claims with everybody's data, and the policy that keeps the platform until its pools are gone: what
+			// goes with the layers must not take them along. A push still removes what leaves the layer.
+			k.Spec.DeletionPolicy = kustomizev1.DeletionPolicyOrphan
 			k.Spec.Decryption = &kustomizev1.Decryption{Provider: "sops", SecretRef: &meta.LocalObjectReference{Name: s.Secrets.Names.AgeKey}}
 		case "storage":
 			k.Spec.HealthCheckExprs = claimHealth()

@@ -48,6 +48,7 @@ func Objects(s *site.Site, crds map[string][]byte) ([]manifest.Object, error) {
 			Handler:    naming.RuntimeClass,
 		})
 	}
+	typed = append(typed, poolsFirst(s)...)
 	objects, err := manifest.All(typed...)
 	if err != nil {
 		return nil, err

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"slices"
 	"strings"
 
 	"helm.sh/helm/v3/pkg/action"
@@ -46,8 +47,9 @@ func Load(files fs.FS, dir string) (*chart.Chart, error) {
 	return loaded, nil
 }
 
-// Render gives the objects of the chart with the values (YAML), hooks and custom resource definitions included. Objects that
-// name no namespace and live in one get the release's. A template that fails is an error in Helm's words.
+// Render gives the objects of the chart with the values (YAML), hooks of an install or upgrade and custom resource definitions
+// included; what is there during an uninstall or a test alone is not. Objects that name no namespace and live in one get the
+// release's. A template that fails is an error in Helm's words.
 func Render(c *chart.Chart, release Release, valuesYAML []byte) ([]manifest.Object, error) {
 	values, err := chartutil.ReadValues(valuesYAML)
 	if err != nil {
@@ -77,8 +79,13 @@ func Render(c *chart.Chart, release Release, valuesYAML []byte) ([]manifest.Obje
 	return placed(objects, release), nil
 }
 
-// placed gives objects that live in a namespace and name none the release's.
+// placed gives objects that live in a namespace and name none the release's, and leaves out those of other hooks than an
+// install's or upgrade's.
 func placed(objects []manifest.Object, release Release) []manifest.Object {
+	objects = slices.DeleteFunc(slices.Clone(objects), func(o manifest.Object) bool {
+		events := o.Annotations()["helm.sh/hook"]
+		return events != "" && !strings.Contains(events, "install") && !strings.Contains(events, "upgrade")
+	})
 	for i, o := range objects {
 		if o.Namespace() == "" && !clusterWide[o.Kind()] {
 			objects[i] = o.WithNamespace(release.Namespace)

@@ -23,6 +23,13 @@ app.kubernetes.io/component: {{ . }}
 {{- end -}}
 {{- end }}
 
+{{/* Annotations of what exists during an uninstall alone; call with the hook's weight. */}}
+{{- define "slurm-platform.removalHook" -}}
+helm.sh/hook: pre-delete
+helm.sh/hook-weight: {{ . | quote }}
+helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
+{{- end }}
+
 {{/* Full DNS name of a Service in the control plane's namespace; call with (list $ "slurm-rest"). */}}
 {{- define "slurm-platform.host" -}}
 {{ index . 1 }}.{{ (index . 0).Values.namespaces.slurm }}.svc.{{ (index . 0).Values.domain }}
