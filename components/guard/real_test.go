@@ -13,7 +13,6 @@ import (
 	"github.com/berth-hpc/berth/components/api/v1alpha1"
 	"github.com/berth-hpc/berth/components/guard"
 	"github.com/berth-hpc/berth/components/guard/reservation"
-	"github.com/berth-hpc/berth/components/guard/slurm"
 	"github.com/berth-hpc/berth/components/guard/slurmtest"
 )
 
@@ -37,36 +36,18 @@ func newCluster(t *testing.T) *cluster {
 // restartGuard forgets all that a guard remembers outside of the volume.
 func (c *cluster) restartGuard() {
 	c.guard = &guard.Guard{
-		Slurm: &slurm.Programs{Prefix: c.machine.Prefix(), Conf: c.store.Conf()},
+		Slurm: c.live().Programs(),
 		Store: c.store, Scratch: c.scratch, Log: slog.New(slog.DiscardHandler),
-		Reservations: &reservation.Keeper{Programs: &slurm.Programs{Prefix: c.machine.Prefix(), Conf: c.store.Conf()}, Zone: time.UTC},
+		Reservations: &reservation.Keeper{Programs: c.live().Programs(), Zone: time.UTC},
 	}
 }
 
 // files is a small configuration with changes: each is "old → new" text, or text to append.
 func (c *cluster) files(changes ...string) map[string]string {
-	conf := fmt.Sprintf(`ClusterName=berth
-SlurmctldHost=ctl
-SlurmctldPort=6817
+	conf := c.machine.Conf(`SlurmctldPort=6817
 SlurmdPort=6818
-SlurmUser=root
-AuthType=auth/slurm
-CredType=cred/slurm
-AuthInfo=use_client_ids
-StateSaveLocation=%[1]s/state
-SlurmdSpoolDir=%[1]s/spool/%%n
-SlurmctldPidFile=%[1]s/run/slurmctld.pid
-SlurmdPidFile=%[1]s/run/slurmd-%%n.pid
 SlurmctldParameters=enable_configless
-ReturnToService=1
-ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
-SelectType=select/cons_tres
-SelectTypeParameters=CR_Core_Memory
 DefMemPerCPU=100
-SlurmdParameters=config_overrides
-MpiDefault=none
-MailProg=/bin/true
 MaxJobCount=5000
 GresTypes=gpu
 NodeName=slurm-worker-cpu-0 NodeHostname=ctl Port=7000 CPUs=2 RealMemory=1000 Gres=gpu:2
@@ -75,7 +56,7 @@ SuspendProgram=/bin/true
 ResumeProgram=/bin/true
 SuspendTime=600
 PartitionName=cpu Nodes=slurm-worker-cpu-[0-1] Default=YES State=UP
-`, c.machine.Dir)
+`)
 	files := map[string]string{"cgroup.conf": "CgroupPlugin=disabled\n", "plugstack.conf": "# none\n", "gres.conf": "NodeName=slurm-worker-cpu-0 Name=gpu File=/dev/null\nNodeName=slurm-worker-cpu-0 Name=gpu File=/dev/zero\n"}
 	for _, change := range changes {
 		if old, text, replaces := strings.Cut(change, " → "); replaces {
@@ -112,7 +93,12 @@ func (c *cluster) want(files map[string]string, state v1alpha1.ConfigState, mess
 
 func (c *cluster) slurm(name string, args ...string) string {
 	c.t.Helper()
-	return c.machine.Run("env", append([]string{"SLURM_CONF=" + c.store.Conf(), name}, args...)...)
+	return c.live().Client(name, args...)
+}
+
+// live is the Slurm that the guard has given its configuration.
+func (c *cluster) live() *slurmtest.Slurm {
+	return &slurmtest.Slurm{Machine: c.machine, File: c.store.Conf()}
 }
 
 // boot applies the first configuration and starts slurmctld and the first node's slurmd.
@@ -124,20 +110,16 @@ func (c *cluster) boot() {
 		outcome := c.reconcile(c.files())
 		return outcome.State == v1alpha1.ConfigApplied, outcome.Message + c.machine.Log("slurmctld.log")
 	})
-	c.machine.Daemon("slurmd.log", "env", "SLURM_CONF="+c.store.Conf(), "slurmd", "-D", "-N", "slurm-worker-cpu-0")
-	slurmtest.Eventually(c.t, time.Minute, "the node is idle", func() (bool, string) {
-		state := c.slurm("sinfo", "-h", "-n", "slurm-worker-cpu-0", "-o", "%t")
-		return strings.TrimSpace(state) == "idle", state + c.machine.Log("slurmd.log")
-	})
+	c.live().Slurmd("slurm-worker-cpu-0")
 }
 
 func (c *cluster) submit(args ...string) string {
 	c.t.Helper()
-	return strings.TrimSpace(c.slurm("sbatch", append([]string{"--parsable", "--chdir=/tmp", "--output=/dev/null", "--job-name=train"}, args...)...))
+	return c.slurm("sbatch", append([]string{"--parsable", "--chdir=/tmp", "--output=/dev/null", "--job-name=train"}, args...)...)
 }
 
 func (c *cluster) state(job string) string {
-	return strings.TrimSpace(c.slurm("squeue", "-h", "-j", job, "-o", "%T"))
+	return c.slurm("squeue", "-h", "-j", job, "-o", "%T")
 }
 
 // drained lists the nodes that are drained or drain.
@@ -148,7 +130,7 @@ func (c *cluster) drained() string {
 
 func (c *cluster) partition(name string) string {
 	c.t.Helper()
-	return strings.TrimSpace(c.slurm("sinfo", "-h", "-s", "-p", name, "-o", "%a"))
+	return c.slurm("sinfo", "-h", "-s", "-p", name, "-o", "%a")
 }
 
 // A change that would kill a job is applied at once where the site acknowledges it by the name in the message.

@@ -2,7 +2,6 @@ package secrets
 
 import (
 	"encoding/json"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,41 +11,15 @@ import (
 	"github.com/berth-hpc/berth/components/guard/slurmtest"
 )
 
-const rotatedSlurmConf = `ClusterName=berth
-SlurmctldHost=ctl
-SlurmUser=root
-AuthType=auth/slurm
-CredType=cred/slurm
-AuthInfo=use_client_ids
-StateSaveLocation=%[1]s/state
-SlurmdSpoolDir=%[1]s/spool/%%n
-SlurmctldPidFile=%[1]s/run/slurmctld.pid
-SlurmdPidFile=%[1]s/run/slurmd-%%n.pid
-SlurmctldDebug=debug
-SlurmdDebug=debug
-ReturnToService=1
-ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
-SelectType=select/cons_tres
-SelectTypeParameters=CR_Core_Memory
-DefMemPerCPU=10
-SlurmdParameters=config_overrides
-MpiDefault=none
-MailProg=/bin/true
-NodeName=late NodeHostname=ctl Port=7000 CPUs=8 RealMemory=1000
-NodeName=early NodeHostname=ctl Port=7001 CPUs=8 RealMemory=1000
-PartitionName=cpu Nodes=ALL Default=YES State=UP
-`
-
 // rotation is a Slurm of one slurmctld and two slurmds, each with a key file of its own, as pods have: a new version of the Secret
 // reaches one node early, then slurmctld, and the other node late.
 type rotation struct {
+	*slurmtest.Slurm
 	t *testing.T
-	m *slurmtest.Machine
 }
 
 func (r *rotation) keyFile(daemon string) string {
-	return filepath.Join(r.m.Dir, "keys", daemon+".jwks")
+	return filepath.Join(r.Dir, "keys", daemon+".jwks")
 }
 
 // deliver gives a daemon the set and makes all daemons read theirs, as the guard does.
@@ -59,10 +32,10 @@ func (r *rotation) deliver(daemon string, set keySet) {
 	if err := os.WriteFile(r.keyFile(daemon), data[keySetFile], 0o600); err != nil {
 		r.t.Fatal(err)
 	}
-	before := strings.Count(r.m.Log(daemon), " version ")
-	r.run("scontrol", "reconfigure")
+	before := strings.Count(r.Log(daemon), " version ")
+	r.Client("scontrol", "reconfigure")
 	slurmtest.Eventually(r.t, 30*time.Second, daemon+" starts itself anew", func() (bool, string) {
-		return strings.Count(r.m.Log(daemon), " version ") > before, r.m.Log(daemon)
+		return strings.Count(r.Log(daemon), " version ") > before, r.Log(daemon)
 	})
 	r.idle()
 }
@@ -70,53 +43,40 @@ func (r *rotation) deliver(daemon string, set keySet) {
 func (r *rotation) idle() {
 	r.t.Helper()
 	slurmtest.Eventually(r.t, 30*time.Second, "both nodes answer", func() (bool, string) {
-		out := r.run("sinfo", "-h", "-N", "-o", "%N %T")
-		return !strings.ContainsAny(out, "*") && !strings.Contains(out, "down") && !strings.Contains(out, "drain"), out + r.m.Log("slurmctld")
+		out := r.Client("sinfo", "-h", "-N", "-o", "%N %T")
+		return !strings.ContainsAny(out, "*") && !strings.Contains(out, "down") && !strings.Contains(out, "drain"), out + r.Log("slurmctld")
 	})
-}
-
-func (r *rotation) run(name string, args ...string) string {
-	r.t.Helper()
-	return strings.TrimSpace(r.m.Run("env", append([]string{"SLURM_CONF=" + r.m.Dir + "/slurm.conf", name}, args...)...))
 }
 
 // long starts a job on a node that runs until it is let go.
 func (r *rotation) long(node string) (id string) {
 	r.t.Helper()
-	id = r.run("sbatch", "--parsable", "--chdir=/tmp", "--output=/dev/null", "--nodelist="+node, "--wrap",
-		"until [ -e "+r.m.Dir+"/go-$SLURM_JOB_ID ]; do sleep 0.2; done")
-	r.want(id, "RUNNING")
+	id = r.Client("sbatch", "--parsable", "--chdir=/tmp", "--output=/dev/null", "--nodelist="+node, "--wrap",
+		"until [ -e "+r.Dir+"/go-$SLURM_JOB_ID ]; do sleep 0.2; done")
+	r.Want(id, "RUNNING")
 	return id
 }
 
 func (r *rotation) letGo(id string) {
 	r.t.Helper()
-	if err := os.WriteFile(filepath.Join(r.m.Dir, "go-"+id), nil, 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(r.Dir, "go-"+id), nil, 0o644); err != nil {
 		r.t.Fatal(err)
 	}
-	r.want(id, "COMPLETED")
-}
-
-func (r *rotation) want(id, state string) {
-	r.t.Helper()
-	slurmtest.Eventually(r.t, 40*time.Second, "job "+id+" is "+state, func() (bool, string) {
-		out := r.run("scontrol", "show", "job", id)
-		return strings.Contains(out, "JobState="+state), out + r.m.Log("slurmctld")
-	})
+	r.Want(id, "COMPLETED")
 }
 
 // short runs a whole job on each node: launched, run, and its end reported.
 func (r *rotation) short() {
 	r.t.Helper()
 	for _, node := range []string{"late", "early"} {
-		r.want(r.run("sbatch", "--parsable", "--chdir=/tmp", "--output=/dev/null", "--nodelist="+node, "--wrap", "true"), "COMPLETED")
+		r.Want(r.Client("sbatch", "--parsable", "--chdir=/tmp", "--output=/dev/null", "--nodelist="+node, "--wrap", "true"), "COMPLETED")
 	}
 }
 
 func (r *rotation) refused() []string {
 	var lines []string
 	for _, log := range []string{"slurmctld", "late", "early"} {
-		for line := range strings.Lines(r.m.Log(log)) {
+		for line := range strings.Lines(r.Log(log)) {
 			if strings.Contains(line, "could not find kid") || strings.Contains(line, "jwt_decode (with key") || strings.Contains(line, "expired") {
 				lines = append(lines, log+": "+line)
 			}
@@ -128,25 +88,25 @@ func (r *rotation) refused() []string {
 // A rotation on a real Slurm, from the single key of an old site to the second rotation's end: a job that was started before each
 // step goes on and its end arrives, whichever daemon has read which version, and no message is refused.
 func TestRotationLosesNoJob(t *testing.T) {
-	r := &rotation{t: t, m: slurmtest.Start(t, "late", "early")}
-	for name, text := range map[string]string{"slurm.conf": fmt.Sprintf(rotatedSlurmConf, r.m.Dir), "cgroup.conf": "CgroupPlugin=disabled\n", "plugstack.conf": "\n"} {
-		if err := os.WriteFile(filepath.Join(r.m.Dir, name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
+	r := &rotation{t: t, Slurm: slurmtest.Start(t, "late", "early").Configure(`SlurmctldDebug=debug
+SlurmdDebug=debug
+NodeName=late NodeHostname=ctl Port=7000 CPUs=8 RealMemory=1000
+NodeName=early NodeHostname=ctl Port=7001 CPUs=8 RealMemory=1000
+PartitionName=cpu Nodes=ALL Default=YES State=UP
+`, nil)}
 	daemon := func(log string, words ...string) {
-		r.m.Daemon(log, "env", append([]string{"SLURM_SACK_JWKS=" + r.keyFile(log), "SLURM_CONF=" + r.m.Dir + "/slurm.conf"}, words...)...)
+		r.Daemon(log, "env", append([]string{"SLURM_SACK_JWKS=" + r.keyFile(log), "SLURM_CONF=" + r.File}, words...)...)
 	}
 	daemon("slurmctld", "slurmctld", "-D")
 	daemon("late", "slurmd", "-D", "-N", "late")
 	daemon("early", "slurmd", "-D", "-N", "early")
 	slurmtest.Eventually(t, time.Minute, "slurmctld answers", func() (bool, string) {
-		out, _ := r.m.Command("env", "SLURM_CONF="+r.m.Dir+"/slurm.conf", "scontrol", "ping").CombinedOutput()
-		return strings.Contains(string(out), "is UP"), string(out) + r.m.Log("slurmctld")
+		out, _ := r.Command("env", "SLURM_CONF="+r.File, "scontrol", "ping").CombinedOutput()
+		return strings.Contains(string(out), "is UP"), string(out) + r.Log("slurmctld")
 	})
 	r.idle()
 
-	single, err := os.ReadFile(r.m.Key("slurm.key"))
+	single, err := os.ReadFile(r.Key("slurm.key"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -197,8 +157,8 @@ func TestRotationLosesNoJob(t *testing.T) {
 	if err := os.WriteFile(r.keyFile("early"), text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r.run("scontrol", "reconfigure")
+	r.Client("scontrol", "reconfigure")
 	slurmtest.Eventually(t, 30*time.Second, "slurmctld refuses an unknown key", func() (bool, string) {
-		return strings.Contains(strings.Join(r.refused(), ""), "kid=unknown"), r.m.Log("slurmctld")
+		return strings.Contains(strings.Join(r.refused(), ""), "kid=unknown"), r.Log("slurmctld")
 	})
 }

@@ -98,11 +98,20 @@ type Pool struct {
 	Image        string            `json:"image,omitempty"` // own worker image, FROM ours
 	Features     []string          `json:"features,omitempty"`
 	Env          map[string]string `json:"env,omitempty"`
+	Ulimits      Ulimits           `json:"ulimits,omitzero"`
 	Idle         string            `json:"idle"`         // time before scale-in; Slurm time or Go duration
 	DrainTimeout string            `json:"drainTimeout"` // grace that a worker has to end
 	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
 	Tolerations  []Toleration      `json:"tolerations,omitempty"`
 	Partition    Partition         `json:"partition"` // the pool's own partition, named after the pool
+}
+
+// Ulimits are soft and hard limits of jobs' processes; zero values: the container runtime's.
+type Ulimits struct {
+	Memlock string `json:"memlock,omitempty"` // Kubernetes quantity or "unlimited", as are stack and core
+	NoFile  int    `json:"nofile,omitempty"`
+	Stack   string `json:"stack,omitempty"`
+	Core    string `json:"core,omitempty"` // or "0"
 }
 
 // KeepWindow is a time of the week in which workers stay up.
@@ -187,6 +196,7 @@ type Slurm struct {
 	SuspendTimeout string               `json:"suspendTimeout"`
 	JobSubmit      JobSubmit            `json:"jobSubmit"`
 	Hooks          Hooks                `json:"hooks"`
+	Records        Records              `json:"records"`
 	SrunPorts      PortRange            `json:"srunPorts"`
 	ExtraLines     []string             `json:"extraLines,omitempty"` // checked escape hatch: Key=Value lines of slurm.conf
 }
@@ -197,6 +207,13 @@ type JobSubmit struct {
 	After   string   `json:"after,omitempty"`
 	Modify  string   `json:"modify,omitempty"`
 	Require Required `json:"require"`
+}
+
+// Records are the ages from which slurmdbd deletes: "36months", "400days", "forever".
+type Records struct {
+	Jobs  string `json:"jobs"`
+	Steps string `json:"steps"`
+	Usage string `json:"usage"`
 }
 
 // Hooks are texts of programs that workers run as root, by name.

@@ -2,15 +2,11 @@ package status
 
 import (
 	"context"
-	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/berth-hpc/berth/components/api/v1alpha1"
-	"github.com/berth-hpc/berth/components/guard/slurm"
 	"github.com/berth-hpc/berth/components/guard/slurmtest"
 )
 
@@ -52,38 +48,17 @@ func TestNodesAway(t *testing.T) {
 
 // A real sinfo lists each node once, with the reason whole, however many partitions it is in.
 func TestRealNodesAway(t *testing.T) {
-	m := slurmtest.Start(t, "w-0", "w-1", "w-2")
-	conf := filepath.Join(m.Dir, "slurm.conf")
-	text := fmt.Sprintf(`ClusterName=lab
-SlurmctldHost=ctl
-SlurmUser=root
-AuthType=auth/slurm
-CredType=cred/slurm
-StateSaveLocation=%[1]s/state
-SlurmctldPidFile=%[1]s/run/slurmctld.pid
-ProctrackType=proctrack/linuxproc
-MpiDefault=none
-MailProg=/bin/true
-NodeName=w-[0-2] NodeHostname=ctl Port=[7000-7002] CPUs=2 RealMemory=1000
+	s := slurmtest.Start(t, "w-0", "w-1", "w-2").Configure(`NodeName=w-[0-2] NodeHostname=ctl Port=[7000-7002] CPUs=2 RealMemory=1000
 PartitionName=cpu Nodes=ALL Default=YES State=UP
 PartitionName=other Nodes=ALL State=UP
-`, m.Dir)
-	for name, content := range map[string]string{"slurm.conf": text, "cgroup.conf": "CgroupPlugin=disabled\n"} {
-		if err := os.WriteFile(filepath.Join(m.Dir, name), []byte(content), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	programs := &slurm.Programs{Prefix: m.Prefix(), Conf: conf}
-	m.Daemon("slurmctld.log", "slurmctld", "-D", "-f", conf)
-	slurmtest.Eventually(t, time.Minute, "slurmctld answers", func() (bool, string) { return programs.Ping(t.Context()) == nil, m.Log("slurmctld.log") })
+`, nil)
+	s.Slurmctld()
 	const long = "health: filesystem: /shared answers with an error that is longer than the twenty columns of a table | and has a bar"
 	for nodes, reason := range map[string]string{"w-[0-1]": long, "w-2": "by hand"} {
-		if _, err := programs.Run(t.Context(), time.Minute, "scontrol", "update", "nodename="+nodes, "state=drain", "reason="+reason); err != nil {
-			t.Fatal(err)
-		}
+		s.Client("scontrol", "update", "nodename="+nodes, "state=drain", "reason="+reason)
 	}
 	r := askNodes(t, func(argv []string) (string, error) {
-		return programs.Run(t.Context(), time.Minute, argv[0], argv[1:]...)
+		return s.Programs().Run(t.Context(), time.Minute, argv[0], argv[1:]...)
 	})
 	found := map[string]Away{}
 	for _, away := range r.Away {

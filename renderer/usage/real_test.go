@@ -4,38 +4,16 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/berth-hpc/berth/components/guard/slurm"
 	"github.com/berth-hpc/berth/components/guard/slurmtest"
 	"github.com/berth-hpc/berth/renderer/usage"
 )
 
-const slurmConf = `ClusterName=lab
-SlurmctldHost=ctl
-SlurmUser=root
-AuthType=auth/slurm
-CredType=cred/slurm
-AuthInfo=use_client_ids
-StateSaveLocation=%[1]s/state
-SlurmdSpoolDir=%[1]s/spool/%%n
-SlurmctldPidFile=%[1]s/run/slurmctld.pid
-SlurmdPidFile=%[1]s/run/slurmd-%%n.pid
-ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
-SelectType=select/cons_tres
-SelectTypeParameters=CR_Core_Memory
-DefMemPerCPU=10
-SlurmdParameters=config_overrides
-MpiDefault=none
-MailProg=/bin/true
+const cards = slurmtest.Accounting + `ClusterName=lab
 GresTypes=gpu,mps,shard
-AccountingStorageType=accounting_storage/slurmdbd
-AccountingStorageHost=ctl
 AccountingStorageTRES=gres/gpu,gres/mps,gres/shard
 AccountingStorageEnforce=associations
 NodeName=slurm-worker-card-0 NodeHostname=ctl Port=7000 CPUs=4 RealMemory=1000 Gres=gpu:1,mps:100
@@ -52,37 +30,20 @@ NodeName=slurm-worker-shards-0 Name=shard Count=4 File=/dev/zero
 // Jobs of two accounts on a real Slurm: what they had of CPUs and cards, whole and in parts, is what sacct's own times say.
 func TestRealUsage(t *testing.T) {
 	m := slurmtest.Start(t, "slurm-worker-card-0", "slurm-worker-shards-0")
-	for name, text := range map[string]string{"slurm.conf": fmt.Sprintf(slurmConf, m.Dir), "gres.conf": gresConf, "cgroup.conf": "CgroupPlugin=disabled\n"} {
-		if err := os.WriteFile(filepath.Join(m.Dir, name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	conf := filepath.Join(m.Dir, "slurm.conf")
+	s := m.Configure(cards, map[string]string{"gres.conf": gresConf})
 	m.Database()
-	programs := &slurm.Programs{Prefix: m.Prefix(), Conf: conf}
 	run := func(argv ...string) string {
 		t.Helper()
-		out, err := programs.Run(t.Context(), time.Minute, argv[0], argv[1:]...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return strings.TrimSpace(out)
+		return s.Client(argv[0], argv[1:]...)
 	}
-	m.Daemon("slurmctld.log", "slurmctld", "-D", "-f", conf)
-	slurmtest.Eventually(t, time.Minute, "slurmctld answers", func() (bool, string) { return programs.Ping(t.Context()) == nil, m.Log("slurmctld.log") })
+	s.Slurmctld()
 	m.Run("sh", "-c", "echo student:x:2001:2001::/tmp:/bin/sh >> /etc/passwd; chmod 1777 /tmp")
 	for _, account := range []string{"vision", "language"} {
 		run("sacctmgr", "--immediate", "add", "account", account)
 		run("sacctmgr", "--immediate", "add", "user", "root", "account="+account)
 	}
 	run("sacctmgr", "--immediate", "add", "user", "student", "account=vision")
-	for _, node := range []string{"slurm-worker-card-0", "slurm-worker-shards-0"} {
-		m.Daemon(node+".log", "env", "SLURM_CONF="+conf, "slurmd", "-D", "-N", node)
-	}
-	slurmtest.Eventually(t, time.Minute, "both nodes are idle", func() (bool, string) {
-		out := run("sinfo", "--noheader", "--format=%t %D")
-		return out == "idle 2", out + m.Log("slurm-worker-card-0.log")
-	})
+	s.Slurmd("slurm-worker-card-0", "slurm-worker-shards-0")
 	began := time.Now().Add(-time.Minute)
 	for _, options := range []string{"--account=vision --ntasks=2 --gres=gpu:1 --nodelist=slurm-worker-card-0", "--account=language --nodelist=slurm-worker-card-0 --gres=mps:25",
 		"--account=language --gres=shard:1", "--account=vision --uid=student --ntasks=3"} {
@@ -99,7 +60,7 @@ func TestRealUsage(t *testing.T) {
 	read := func(q usage.Query) *usage.Report {
 		t.Helper()
 		r, err := usage.Read(t.Context(), shardSite(), q, func(ctx context.Context, argv ...string) (string, error) {
-			out, err := programs.Run(ctx, time.Minute, argv[0], argv[1:]...)
+			out, err := s.Programs().Run(ctx, time.Minute, argv[0], argv[1:]...)
 			answer = out
 			return out, err
 		})

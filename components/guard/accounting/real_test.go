@@ -2,9 +2,6 @@ package accounting_test
 
 import (
 	"context"
-	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -15,48 +12,20 @@ import (
 	"github.com/berth-hpc/berth/components/guard/slurmtest"
 )
 
-const slurmConf = `ClusterName=lab
-SlurmctldHost=ctl
-SlurmUser=root
-AuthType=auth/slurm
-CredType=cred/slurm
-StateSaveLocation=%[1]s/state
-SlurmctldPidFile=%[1]s/run/slurmctld.pid
-ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
-SelectType=select/cons_tres
-SelectTypeParameters=CR_Core_Memory
-MpiDefault=none
-MailProg=/bin/true
+// startDatabase starts MariaDB, slurmdbd and slurmctld.
+func startDatabase(t *testing.T) *slurm.Programs {
+	t.Helper()
+	s := slurmtest.Start(t).Configure(slurmtest.Accounting+`ClusterName=lab
 GresTypes=gpu
-AccountingStorageType=accounting_storage/slurmdbd
-AccountingStorageHost=ctl
 AccountingStorageTRES=gres/gpu
 AccountingStorageEnforce=associations,limits,qos,safe
 PriorityType=priority/multifactor
 NodeName=w-[0-3] NodeHostname=ctl Port=7000 CPUs=2 RealMemory=1000 Gres=gpu:1 State=FUTURE
 PartitionName=cpu Nodes=ALL Default=YES State=UP
-`
-
-// startDatabase starts MariaDB, slurmdbd and slurmctld on the machine.
-func startDatabase(t *testing.T) *slurm.Programs {
-	machine := slurmtest.Start(t)
-	conf := filepath.Join(machine.Dir, "slurm.conf")
-	for name, text := range map[string]string{
-		"slurm.conf":  fmt.Sprintf(slurmConf, machine.Dir),
-		"cgroup.conf": "CgroupPlugin=disabled\n", "gres.conf": "AutoDetect=off\n",
-	} {
-		if err := os.WriteFile(filepath.Join(machine.Dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	machine.Database()
-	programs := &slurm.Programs{Prefix: machine.Prefix(), Conf: conf}
-	machine.Daemon("slurmctld.log", "slurmctld", "-D", "-f", conf)
-	slurmtest.Eventually(t, time.Minute, "slurmctld answers", func() (bool, string) {
-		return programs.Ping(t.Context()) == nil, machine.Log("slurmctld.log")
-	})
-	return programs
+`, map[string]string{"gres.conf": "AutoDetect=off\n"})
+	s.Database()
+	s.Slurmctld()
+	return s.Programs()
 }
 
 // Accounts, users and qualities of service in a real database: made once, mended when somebody changes them, taken back

@@ -1,11 +1,7 @@
 package keep_test
 
 import (
-	"context"
-	"fmt"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -15,53 +11,24 @@ import (
 
 	"github.com/berth-hpc/berth/components/api/v1alpha1"
 	"github.com/berth-hpc/berth/components/guard/keep"
-	programs "github.com/berth-hpc/berth/components/guard/slurm"
 	"github.com/berth-hpc/berth/components/guard/slurmtest"
 )
 
 // On a real slurmctld: the list is set and taken off at run time, is back after a reconfigure, and a node that is powered
 // down can be drained with a reason and given back, as the autoscaler does with those of a cordoned host.
 func TestRealSlurmctldKeepsNodes(t *testing.T) {
-	machine := slurmtest.Start(t, "slurm-worker-cpu-0", "slurm-worker-cpu-1")
-	conf := filepath.Join(machine.Dir, "slurm.conf")
-	text := fmt.Sprintf(`ClusterName=berth
-SlurmctldHost=ctl
-SlurmUser=root
-AuthType=auth/slurm
-CredType=cred/slurm
-StateSaveLocation=%[1]s/state
-SlurmdSpoolDir=%[1]s/spool/%%n
-SlurmctldPidFile=%[1]s/run/slurmctld.pid
-ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
-MpiDefault=none
-SuspendProgram=/bin/true
+	s := slurmtest.Start(t, "slurm-worker-cpu-0", "slurm-worker-cpu-1").Configure(`SuspendProgram=/bin/true
 ResumeProgram=/bin/true
 SuspendTime=600
 SuspendTimeout=2
 SuspendExcNodes=slurm-worker-cpu-[0-1]:1
 NodeName=slurm-worker-cpu-[0-1] CPUs=2 RealMemory=1000 State=CLOUD
 PartitionName=cpu Nodes=slurm-worker-cpu-[0-1] Default=YES State=UP
-`, machine.Dir)
-	for name, content := range map[string]string{"slurm.conf": text, "cgroup.conf": "CgroupPlugin=disabled\n", "plugstack.conf": ""} {
-		if err := os.WriteFile(filepath.Join(machine.Dir, name), []byte(content), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	machine.Daemon("slurmctld.log", "slurmctld", "-D", "-f", conf)
-	clients := &programs.Programs{Prefix: machine.Prefix(), Conf: conf}
-	ctx := context.Background()
-	slurmtest.Eventually(t, time.Minute, "slurmctld answers", func() (bool, string) {
-		err := clients.Ping(ctx)
-		return err == nil, fmt.Sprint(err) + machine.Log("slurmctld.log")
-	})
+`, nil)
+	s.Slurmctld()
 	run := func(args ...string) string {
 		t.Helper()
-		out, err := clients.Run(ctx, 30*time.Second, "scontrol", args...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return out
+		return s.Client("scontrol", args...)
 	}
 	list := func() string {
 		t.Helper()
@@ -79,10 +46,10 @@ PartitionName=cpu Nodes=slurm-worker-cpu-[0-1] Default=YES State=UP
 	round := func(nodes int32) {
 		t.Helper()
 		keeper := &keep.Keeper{
-			Slurm: clients, Namespace: "slurm-workers", Log: slog.New(slog.DiscardHandler),
+			Slurm: s.Programs(), Namespace: "slurm-workers", Log: slog.New(slog.DiscardHandler),
 			Kubernetes: fake.NewClientBuilder().WithScheme(scheme).WithObjects(pool("cpu", 2, &v1alpha1.Floor{Nodes: nodes})).Build(),
 		}
-		if err := keeper.Round(ctx, time.Now()); err != nil {
+		if err := keeper.Round(t.Context(), time.Now()); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -3,66 +3,30 @@ package reservation_test
 import (
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/berth-hpc/berth/components/api/v1alpha1"
 	"github.com/berth-hpc/berth/components/guard/reservation"
-	"github.com/berth-hpc/berth/components/guard/slurm"
 	"github.com/berth-hpc/berth/components/guard/slurmtest"
 )
 
-const conf = `ClusterName=berth
-SlurmctldHost=ctl
-SlurmUser=root
-AuthType=auth/slurm
-CredType=cred/slurm
-AuthInfo=use_client_ids
-StateSaveLocation=%[1]s/state
-SlurmdSpoolDir=%[1]s/spool/%%n
-SlurmctldPidFile=%[1]s/run/slurmctld.pid
-SlurmdPidFile=%[1]s/run/slurmd-%%n.pid
-ReturnToService=1
-ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
-SelectType=select/cons_tres
-SelectTypeParameters=CR_Core_Memory
-DefMemPerCPU=100
-SlurmdParameters=config_overrides
-MpiDefault=none
-MailProg=/bin/true
+// Reservations on a real slurmctld, from nothing to nothing: what is wanted is made once, drift is mended, what people
+// made is left alone, and one in which a job runs is deleted after the job.
+func TestRealReservations(t *testing.T) {
+	s := slurmtest.Start(t, "w-0", "w-1").Configure(`DefMemPerCPU=100
 NodeName=w-0 NodeHostname=ctl Port=7000 CPUs=2 RealMemory=1000
 NodeName=w-1 NodeHostname=ctl Port=7001 CPUs=2 RealMemory=1000 State=CLOUD
 SuspendProgram=/bin/true
 ResumeProgram=/bin/true
 SuspendTime=600
 PartitionName=cpu Nodes=ALL Default=YES State=UP
-`
-
-// Reservations on a real slurmctld, from nothing to nothing: what is wanted is made once, drift is mended, what people
-// made is left alone, and one in which a job runs is deleted after the job.
-func TestRealReservations(t *testing.T) {
-	machine := slurmtest.Start(t, "w-0", "w-1")
-	path := filepath.Join(machine.Dir, "slurm.conf")
-	for name, text := range map[string]string{path: fmt.Sprintf(conf, machine.Dir), filepath.Join(machine.Dir, "cgroup.conf"): "CgroupPlugin=disabled\n"} {
-		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	programs := &slurm.Programs{Prefix: machine.Prefix(), Conf: path}
-	client := func(args ...string) string {
-		t.Helper()
-		return machine.Run("env", append([]string{"SLURM_CONF=" + path, "TZ=UTC"}, args...)...)
-	}
-	machine.Daemon("slurmctld.log", "slurmctld", "-D", "-f", path)
-	slurmtest.Eventually(t, time.Minute, "slurmctld answers", func() (bool, string) {
-		return programs.Ping(t.Context()) == nil, machine.Log("slurmctld.log")
-	})
+`, nil)
+	s.Slurmctld()
+	client := s.Client
 	zone := time.FixedZone("two hours east", 2*3600)
-	keeper := &reservation.Keeper{Programs: programs, Zone: zone}
+	keeper := &reservation.Keeper{Programs: s.Programs(), Zone: zone}
 	keep := func(wanted ...v1alpha1.Reservation) []string {
 		t.Helper()
 		done, err := keeper.Reconcile(context.Background(), wanted)
@@ -110,18 +74,15 @@ func TestRealReservations(t *testing.T) {
 	keep(class)
 
 	// One that should go while a job runs in it stays until the job has ended.
-	machine.Daemon("slurmd.log", "env", "SLURM_CONF="+path, "slurmd", "-D", "-N", "w-0")
+	s.Slurmd("w-0")
 	now := v1alpha1.Reservation{Name: "now", Start: at(-30 * time.Minute), Duration: 3600, Nodes: "w-0", Users: []string{"root"}}
 	keep(class, now)
-	job := strings.TrimSpace(client("sbatch", "--parsable", "--reservation=now", "--chdir=/tmp", "--output=/dev/null", "--time=20", "--wrap", "sleep 600"))
-	slurmtest.Eventually(t, time.Minute, "the job runs", func() (bool, string) {
-		state := strings.TrimSpace(client("squeue", "-h", "-j", job, "-o", "%T %r"))
-		return strings.HasPrefix(state, "RUNNING"), state + machine.Log("slurmd.log")
-	})
+	job := client("sbatch", "--parsable", "--reservation=now", "--chdir=/tmp", "--output=/dev/null", "--time=20", "--wrap", "sleep 600")
+	s.Want(job, "RUNNING")
 	if _, err := keeper.Reconcile(context.Background(), []v1alpha1.Reservation{class}); err == nil || !strings.Contains(err.Error(), "reservation now is not in the site any more") {
 		t.Errorf("a reservation with a running job: %v", err)
 	}
-	if state := strings.TrimSpace(client("squeue", "-h", "-j", job, "-o", "%T")); state != "RUNNING" {
+	if state := client("squeue", "-h", "-j", job, "-o", "%T"); state != "RUNNING" {
 		t.Errorf("the job is %s", state)
 	}
 	client("scancel", job)

@@ -103,6 +103,10 @@ func (s *Slurm) Slurmd(nodes ...string) {
 	s.t.Helper()
 	for _, node := range nodes {
 		s.Daemon(node+".log", "env", "SLURM_CONF="+s.File, "slurmd", "-D", "-N", node)
+		// One after the other: each takes the place of the one before at the host's one socket for credentials.
+		Eventually(s.t, time.Minute, "slurmd of "+node+" listens", func() (bool, string) {
+			return strings.Contains(s.Log(node+".log"), "slurmd started on"), s.Log(node + ".log")
+		})
 	}
 	list := strings.Join(nodes, ",")
 	Eventually(s.t, time.Minute, list+" can have jobs", func() (bool, string) {

@@ -59,6 +59,7 @@ func Values(s *site.Site) (*values.Values, error) {
 	if v.Advisor, err = advisor(s); err != nil {
 		return nil, err
 	}
+	v.Accounting.Purge = purge(s.Slurm.Records)
 	v.PriorityClasses = values.PriorityClasses{Control: naming.ControlPriority, Workers: naming.WorkerPriority}
 	if s.Variant == "box" {
 		shrink(v)
@@ -78,7 +79,7 @@ func shrink(v *values.Values) {
 	small := func() *values.Resources { return &values.Resources{Requests: boxRequests()} }
 	v.Controller = &values.Component{Resources: small(), GuardResources: small()}
 	v.Database = &values.Component{Resources: small()}
-	v.Accounting = &values.Component{Resources: small()}
+	v.Accounting.Resources = small()
 	v.Rest = &values.Component{Resources: small()}
 	v.Autoscaler = &values.Component{Resources: small()}
 	v.Advisor.Resources = small()
@@ -126,7 +127,7 @@ func poolValues(s *site.Site, name string) (values.Pool, error) {
 	v := values.Pool{
 		Name: name, Min: pool.Min, Max: pool.Max, Hosts: hosts, Image: pool.Image,
 		CPUs: pool.CPUs, Memory: pool.Memory, GPUs: pool.GPUs,
-		Env: orEmpty(pool.Env), NodeSelector: orEmpty(pool.NodeSelector), Tolerations: []values.Toleration{},
+		Env: orEmpty(pool.Env), Ulimits: ulimits(pool.Ulimits), NodeSelector: orEmpty(pool.NodeSelector), Tolerations: []values.Toleration{},
 		Idle: int64(idle.Duration().Seconds()), DrainSeconds: int64(drain.Duration().Seconds()),
 	}
 	if err := keepValues(&v, pool, field); err != nil {
@@ -152,6 +153,34 @@ func poolValues(s *site.Site, name string) (values.Pool, error) {
 		}
 	}
 	return v, nil
+}
+
+// ulimits writes the limits as the shell's ulimit takes them.
+func ulimits(u site.Ulimits) map[string]string {
+	limits := map[string]string{}
+	for name, size := range map[string]string{"memlock": u.Memlock, "stack": u.Stack, "core": u.Core} {
+		if mib, err := slurmconf.Mebibytes(size); err == nil {
+			size = strconv.FormatInt(mib<<10, 10)
+		}
+		if size != "" { // a size in KiB now, or one of the words that the schema lets through: unlimited, 0
+			limits[name] = size
+		}
+	}
+	if u.NoFile > 0 {
+		limits["nofile"] = strconv.Itoa(u.NoFile)
+	}
+	return limits
+}
+
+// purge are the ages of records in slurmdbd.conf's words.
+func purge(r site.Records) map[string]string {
+	ages := map[string]string{"job": r.Jobs, "step": r.Steps, "usage": r.Usage}
+	for kind, age := range ages {
+		if age == "forever" {
+			ages[kind] = ""
+		}
+	}
+	return ages
 }
 
 // keepValues says which workers stay up, and how they are renewed.

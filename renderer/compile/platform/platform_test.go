@@ -164,3 +164,39 @@ func orNone(list string) string {
 	}
 	return list
 }
+
+// Records are purged at the site's ages, and limits of processes are what the shell's ulimit takes; without any, workers have none of
+// either's words.
+func TestRecordsAndLimits(t *testing.T) {
+	sites, err := load.Load("../../../clusters", "lab")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := sites[0]
+	v, err := Values(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := fmt.Sprint(v.Accounting.Purge, len(v.Pools[0].Ulimits)); got != "map[job:36months step:12months usage:60months] 0" {
+		t.Errorf("by default: %s", got)
+	}
+	pool := s.Pools["cpu"]
+	pool.Ulimits = site.Ulimits{Memlock: "unlimited", NoFile: 65536, Stack: "64Mi", Core: "0"}
+	s.Pools["cpu"] = pool
+	s.Slurm.Records = site.Records{Jobs: "forever", Steps: "400days", Usage: "12months"}
+	if v, err = Values(s); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range v.Pools {
+		want := "map[]"
+		if p.Name == "cpu" {
+			want = "map[core:0 memlock:unlimited nofile:65536 stack:65536]"
+		}
+		if got := fmt.Sprint(p.Ulimits); got != want {
+			t.Errorf("pool %s: %s, want %s", p.Name, got, want)
+		}
+	}
+	if got := fmt.Sprint(v.Accounting.Purge); got != "map[job: step:400days usage:12months]" {
+		t.Errorf("purge %s", got)
+	}
+}

@@ -21,7 +21,7 @@ type Values struct {
 	Modules     Modules    `json:"modules"`
 	Controller  *Component `json:"controller,omitempty"`
 	Database    *Component `json:"database,omitempty"`
-	Accounting  *Component `json:"accounting,omitempty"`
+	Accounting  Accounting `json:"accounting"`
 	Rest        *Component `json:"rest,omitempty"`
 	Autoscaler  *Component `json:"autoscaler,omitempty"`
 	Advisor     Advisor    `json:"advisor"`
@@ -111,6 +111,13 @@ type Component struct {
 	GuardResources *Resources `json:"guardResources,omitempty"` // the controller's second container
 }
 
+// Accounting is slurmdbd.
+type Accounting struct {
+	Resources *Resources `json:"resources,omitempty"`
+	// Purge are ages in slurmdbd.conf's words by kind of record; "": kept for ever.
+	Purge map[string]string `json:"purge"`
+}
+
 // Advisor are the advisor's settings, which its file has under the same names.
 type Advisor struct {
 	Mode               string     `json:"mode"`
@@ -180,6 +187,7 @@ type Pool struct {
 	Requests         map[string]string `json:"requests"`
 	Limits           map[string]string `json:"limits"`
 	Env              map[string]string `json:"env"`
+	Ulimits          map[string]string `json:"ulimits,omitempty"` // in KiB but for nofile, or "unlimited"
 	NodeSelector     map[string]string `json:"nodeSelector"`
 	Tolerations      []Toleration      `json:"tolerations"`
 	RuntimeClassName string            `json:"runtimeClassName"`

@@ -47,6 +47,10 @@ containers:
       - {name: BERTH_CARD_MEMORY, value: {{ . | quote }}}
       {{- end }}
       {{- end }}
+      {{- with get $pool "ulimits" }}
+      # Set by start-slurmd before slurmd, whose jobs inherit them.
+      - {name: BERTH_ULIMITS, value: {{ $list := list }}{{ range $name, $value := . }}{{ $list = append $list (printf "%s=%s" $name $value) }}{{ end }}{{ join " " $list | quote }}}
+      {{- end }}
       {{- range $name, $value := get $pool "env" | default dict }}
       - {name: {{ $name | quote }}, value: {{ $value | quote }}}
       {{- end }}
