@@ -58,15 +58,7 @@ func TestHelmInstall(t *testing.T) {
 		if err := suspend(ctx, "false"); err != nil {
 			t.Error(err)
 		}
-		r.eventually(converges, "Flux has put everything back", func() (bool, string) {
-			if err := settled(ctx, r.box); err != nil {
-				return false, err.Error()
-			}
-			for _, p := range r.pods(platform, labelRole+"=controller") {
-				return p.serving(), names([]pod{p})
-			}
-			return false, "no controller"
-		})
+		r.waitPutBack()
 	})
 	// What Flux made becomes the release's, so that one uninstall takes all of it and nothing else.
 	install("--take-ownership")

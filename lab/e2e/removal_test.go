@@ -94,8 +94,14 @@ func (r *run) deliveredAgain() {
 	defer cancel()
 	r.ctx = ctx
 	r.kubectl("patch", "kustomization", "-n", flux, "berth", "--type=merge", "--patch", `{"spec":{"suspend":false}}`)
+	r.waitPutBack()
+}
+
+// waitPutBack waits until Flux has put the whole platform back and slurmctld serves.
+func (r *run) waitPutBack() {
+	r.Helper()
 	r.eventually(converges, "Flux has put everything back", func() (bool, string) {
-		if err := settled(ctx, r.box); err != nil {
+		if err := settled(r.ctx, r.box); err != nil {
 			return false, err.Error()
 		}
 		for _, p := range r.pods(platform, labelRole+"=controller") {

@@ -2,6 +2,7 @@ package command
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -33,6 +34,9 @@ pool waits for is written whenever that changes. An end by a signal takes nothin
 		Example: "  autoscaler remove-pools --workers-namespace slurm-workers",
 		Args:    cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
+			if namespace == "" { // which would be all namespaces
+				return errors.New("--workers-namespace is empty; name the namespace whose WorkerPools are to go, slurm-workers for example")
+			}
 			config, err := ctrl.GetConfig()
 			if err != nil {
 				return fmt.Errorf("find the Kubernetes API: %w", err)

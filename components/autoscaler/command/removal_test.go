@@ -3,6 +3,7 @@ package command
 import (
 	"context"
 	"errors"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -115,5 +116,16 @@ func TestRemovePoolsEnds(t *testing.T) {
 	refused := apierrors.NewForbidden(schema.GroupResource{Resource: "workerpools"}, "", errors.New("no right"))
 	if err := removePools(context.Background(), cluster(t, func() error { return refused }), "slurm-workers", time.Hour, &out); err == nil || !strings.Contains(err.Error(), "no right") {
 		t.Errorf("%v, want the refusal", err)
+	}
+}
+
+// Without a namespace nothing is deleted: the empty one stands for all.
+func TestRemovePoolsNeedsANamespace(t *testing.T) {
+	command := newRemovePools()
+	command.SetArgs([]string{"--workers-namespace="})
+	command.SetOut(io.Discard)
+	command.SetErr(io.Discard)
+	if err := command.Execute(); err == nil || !strings.Contains(err.Error(), "--workers-namespace is empty; name the namespace") {
+		t.Error(err)
 	}
 }

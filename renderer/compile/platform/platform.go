@@ -155,15 +155,19 @@ func poolValues(s *site.Site, name string) (values.Pool, error) {
 	return v, nil
 }
 
-// ulimits writes the limits as the shell's ulimit takes them.
+// ulimits writes the limits as ulimit of dash takes them, which start-slurmd runs in: memory in KiB, core dumps in blocks of 512 bytes.
 func ulimits(u site.Ulimits) map[string]string {
 	limits := map[string]string{}
-	for name, size := range map[string]string{"memlock": u.Memlock, "stack": u.Stack, "core": u.Core} {
+	for _, limit := range []struct {
+		name, size string
+		inMiB      int64
+	}{{"memlock", u.Memlock, 1 << 10}, {"stack", u.Stack, 1 << 10}, {"core", u.Core, 1 << 11}} {
+		size := limit.size
 		if mib, err := slurmconf.Mebibytes(size); err == nil {
-			size = strconv.FormatInt(mib<<10, 10)
+			size = strconv.FormatInt(mib*limit.inMiB, 10)
 		}
-		if size != "" { // a size in KiB now, or one of the words that the schema lets through: unlimited, 0
-			limits[name] = size
+		if size != "" { // a number now, or one of the words that the schema lets through: unlimited, 0
+			limits[limit.name] = size
 		}
 	}
 	if u.NoFile > 0 {

@@ -183,15 +183,17 @@ func TestRecordsAndLimits(t *testing.T) {
 	pool := s.Pools["cpu"]
 	pool.Ulimits = site.Ulimits{Memlock: "unlimited", NoFile: 65536, Stack: "64Mi", Core: "0"}
 	s.Pools["cpu"] = pool
+	gpu := s.Pools["gpu-rtx3080"]
+	gpu.Ulimits = site.Ulimits{Memlock: "1Gi", Core: "2Mi"}
+	s.Pools["gpu-rtx3080"] = gpu
 	s.Slurm.Records = site.Records{Jobs: "forever", Steps: "400days", Usage: "12months"}
 	if v, err = Values(s); err != nil {
 		t.Fatal(err)
 	}
 	for _, p := range v.Pools {
-		want := "map[]"
-		if p.Name == "cpu" {
-			want = "map[core:0 memlock:unlimited nofile:65536 stack:65536]"
-		}
+		want := map[string]string{
+			"cpu": "map[core:0 memlock:unlimited nofile:65536 stack:65536]", "gpu-rtx3080": "map[core:4096 memlock:1048576]", "gpu-rtx4070": "map[]",
+		}[p.Name]
 		if got := fmt.Sprint(p.Ulimits); got != want {
 			t.Errorf("pool %s: %s, want %s", p.Name, got, want)
 		}

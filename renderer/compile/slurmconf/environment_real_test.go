@@ -96,14 +96,17 @@ func installHooks(t *testing.T, m *slurmtest.Machine, names ...string) {
 func TestRealUlimits(t *testing.T) {
 	m := slurmtest.Start(t)
 	installHooks(t, m, "start-slurmd")
-	m.Run("sh", "-ec", "printf '#!/bin/sh\necho limits $(ulimit -n) $(ulimit -H -n) $(ulimit -c) $(ulimit -s) $(ulimit -l)\n' > /usr/local/bin/slurmd; printf '#!/bin/sh\n' > "+programs+"/module-directories; chmod 755 /usr/local/bin/slurmd "+programs+"/module-directories")
+	m.Run("sh", "-ec", "printf '#!/bin/sh\necho limits $(ulimit -n) $(ulimit -H -n) $(ulimit -c) $(ulimit -s) $(ulimit -l) $(grep -c ^Max.core.file.size.*1048576.*1048576 /proc/self/limits)\n' > /usr/local/bin/slurmd; printf '#!/bin/sh\n' > "+programs+"/module-directories; chmod 755 /usr/local/bin/slurmd "+programs+"/module-directories")
 	start := func(runtime, limits string) (string, error) {
 		out, err := m.Command("setpriv", "--bounding-set=-sys_resource", "env", "PATH=/usr/local/bin:/usr/bin:/bin", "BERTH_CONTROLLER=ctl", "BERTH_ULIMITS="+limits,
 			"sh", "-c", runtime+"; exec "+programs+"/start-slurmd").CombinedOutput()
 		return strings.TrimSpace(string(out)), err
 	}
-	if got, err := start("ulimit -S -n 500", "core=0 memlock=64 nofile=600 stack=4096"); err != nil || got != "limits 600 600 0 4096 64" {
+	if got, err := start("ulimit -S -n 500", "core=0 memlock=64 nofile=600 stack=4096"); err != nil || got != "limits 600 600 0 4096 64 0" {
 		t.Errorf("within what the runtime allows: %q %v", got, err)
+	}
+	if got, err := start("true", "core=2048"); err != nil || !strings.HasSuffix(got, " 1") { // blocks of 512 bytes
+		t.Errorf("core dumps of 1 MiB: %q %v", got, err)
 	}
 	got, err := start("ulimit -n 300", "nofile=600")
 	if err == nil || !strings.Contains(got, "the site declares nofile=600, and the host's container runtime allows nofile 300") || strings.Contains(got, "limits ") {

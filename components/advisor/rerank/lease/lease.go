@@ -56,7 +56,7 @@ func Read(path string) (*Ledger, error) {
 		err = fmt.Errorf("schema is %d, this program reads %d", f.Schema, schema)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read the ranks in %s: %w", path, err)
+		return nil, fmt.Errorf("read the ranks in %s: %w; delete the file, and set SiteFactor=0 of the jobs whose AdminComment says %q", path, err, "advisor: rank=")
 	}
 	return &f.Ledger, nil
 }

@@ -63,3 +63,20 @@ func TestBadLedger(t *testing.T) {
 		}
 	}
 }
+
+// A file that is no ledger stays as it is: nobody knows any more what it was, but who reads it is told how to go on.
+func TestBrokenLedger(t *testing.T) {
+	for _, content := range []string{"", `{"schema":1,"jobs":{"7":`, `{"schema":2,"jobs":{}}`, `{"schema":1,"jobs":{"seven":{}}}`} {
+		path := filepath.Join(t.TempDir(), File)
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		set := func(int64, int, string) error { t.Error("a rank was taken back"); return nil }
+		if _, err := End(path, time.Now(), set); err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "delete the file, and set SiteFactor=0") {
+			t.Errorf("%q: %v", content, err)
+		}
+		if now, err := os.ReadFile(path); err != nil || string(now) != content {
+			t.Errorf("%q became %q, %v", content, now, err)
+		}
+	}
+}
