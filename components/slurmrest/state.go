@@ -1,6 +1,7 @@
 package slurmrest
 
 import (
+	"fmt"
 	"math/bits"
 	"strings"
 )
@@ -76,6 +77,23 @@ func (s NodeState) Words() []string {
 
 // String returns the words joined by "+", as scontrol does.
 func (s NodeState) String() string { return strings.Join(s.Words(), "+") }
+
+// MarshalText writes the set as String does.
+func (s NodeState) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalText reads what MarshalText writes.
+func (s *NodeState) UnmarshalText(text []byte) error {
+	*s = 0
+	if len(text) == 0 {
+		return nil
+	}
+	state, unknown := parseState(strings.Split(string(text), "+"))
+	if len(unknown) > 0 {
+		return fmt.Errorf("%q is not a word of Slurm's for a node's state", unknown[0])
+	}
+	*s = state
+	return nil
+}
 
 // parseState reads a node's words. Words that it does not know come back apart: a newer Slurm may say something about
 // the node that this program does not understand, so whoever acts on the node must not.

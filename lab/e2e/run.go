@@ -69,6 +69,7 @@ func begin(t *testing.T, bound time.Duration) *run {
 			r.printState()
 		}
 		r.restore()
+		r.keepDecisions(began)
 		t.Logf("took %.1f s, then %.1f s to put everything back", took.Seconds(), time.Since(began).Seconds()-took.Seconds())
 	})
 	return r
@@ -194,6 +195,26 @@ func aftermath() (context.Context, context.CancelFunc) {
 // longAftermath is aftermath where a whole platform is put back.
 func longAftermath() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), 10*time.Minute)
+}
+
+// keepDecisions leaves what the autoscaler saw and did during the test in the box's log directory, for a person and for the
+// autoscaler's own tests. An autoscaler that restarted meanwhile remembers less; one that is away, nothing.
+func (r *run) keepDecisions(began time.Time) {
+	ctx, cancel := aftermath()
+	defer cancel()
+	log, err := r.box.Kubectl(ctx, "exec", "-n", platform, "deployment/slurm-autoscaler", "--", "/autoscaler", "decisions",
+		"--since="+time.Since(began).Round(time.Second).String())
+	if err != nil || log == "" {
+		return
+	}
+	dir := filepath.Join(r.box.Dir, "log", "decisions")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		r.Log(err)
+		return
+	}
+	if err := os.WriteFile(filepath.Join(dir, r.Name()+".jsonl"), []byte(log), 0o644); err != nil {
+		r.Log(err)
+	}
 }
 
 // printState prints what a person would look at first.

@@ -31,6 +31,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/berth-hpc/berth/components/api/v1alpha1"
+	"github.com/berth-hpc/berth/components/autoscaler/record"
 	"github.com/berth-hpc/berth/components/autoscaler/scaler"
 	"github.com/berth-hpc/berth/components/slurmrest"
 )
@@ -77,10 +78,10 @@ changes nothing. It runs in the cluster, or outside with the current context of 
 	flags.StringVar(&o.slurmrestd, "slurmrestd", "http://slurm-rest:6820", "slurmrestd: http://host:port or unix:/path")
 	flags.StringVar(&o.jwtKey, "jwt-key", "/etc/slurm-keys/jwt/jwt_hs256.key", "file with the cluster's HS256 key for auth/jwt")
 	flags.StringVar(&o.slurmUser, "slurm-user", "slurm", "user that slurmctld takes the autoscaler for: SlurmUser or another operator")
-	flags.StringVar(&o.listen, "listen", ":8080", "address of /poke, /metrics, /healthz and /readyz")
+	flags.StringVar(&o.listen, "listen", ":8080", "address of /poke, /decisions, /metrics, /healthz and /readyz")
 	flags.BoolVar(&o.leaderElect, "leader-elect", true, "let one replica at a time act")
 	flags.BoolVar(&o.logJSON, "log-json", true, "write the log as JSON lines")
-	command.AddCommand(newRemovePools())
+	command.AddCommand(newRemovePools(), newDecisions(), newReplay())
 	command.CompletionOptions.DisableDefaultCmd = true
 	return command
 }
@@ -106,7 +107,7 @@ func run(ctx context.Context, o options) error {
 	}
 	loop := &scaler.Loop{
 		Slurm: slurm, Kubernetes: mgr.GetClient(), Live: mgr.GetAPIReader(),
-		Events: mgr.GetEventRecorder("berth-autoscaler"), Metrics: metrics, Log: log,
+		Events: mgr.GetEventRecorder("berth-autoscaler"), Metrics: metrics, Log: log, Record: new(record.Recorder),
 		ConfigNamespace: o.namespace, ConfigName: o.config, WorkersNamespace: o.workersNamespace,
 	}
 	if err := mgr.Add(loop); err != nil {
@@ -232,6 +233,7 @@ func usable(host *corev1.Node) bool {
 func server(address string, mgr manager.Manager, loop *scaler.Loop) manager.Runnable {
 	mux := http.NewServeMux()
 	mux.Handle("/poke", loop.Hints())
+	mux.Handle("/decisions", loop.Record)
 	mux.Handle("/metrics", promhttp.HandlerFor(ctrlmetrics.Registry, promhttp.HandlerOpts{}))
 	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("/readyz", func(w http.ResponseWriter, r *http.Request) {

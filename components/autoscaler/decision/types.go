@@ -18,27 +18,27 @@ const (
 
 // Pool is what a WorkerPool says.
 type Pool struct {
-	Name string
+	Name string `json:"name,omitzero"`
 	// Floor is how many nodes stay up, FloorWhy says by which rule, and Max is the number of nodes.
-	Floor    int
-	FloorWhy string
-	Max      int
+	Floor    int    `json:"floor,omitzero"`
+	FloorWhy string `json:"floorWhy,omitzero"`
+	Max      int    `json:"max,omitzero"`
 	// Template is the hash of the accepted pod template; "" while none was ever accepted: no pods are made.
-	Template string
+	Template string `json:"template,omitzero"`
 	// TemplateProven says that a node came up with a pod of Template. Until then one node at most tries it.
-	TemplateProven bool
+	TemplateProven bool `json:"templateProven,omitzero"`
 	// RenewBusy says that busy workers of older templates are to take no new jobs; before, only idle ones are replaced.
-	RenewBusy bool
+	RenewBusy bool `json:"renewBusy,omitzero"`
 	// RenewPercent is how much of the pool may be away at a time for a new template; 0: 25.
-	RenewPercent int
+	RenewPercent int `json:"renewPercent,omitzero"`
 	// ConfigAccepted says that slurmctld runs with the very configuration that the pool belongs to.
-	ConfigAccepted bool
+	ConfigAccepted bool `json:"configAccepted,omitzero"`
 	// Removing says that the WorkerPool is being deleted: no floor, and its nodes take no new jobs.
-	Removing bool
+	Removing bool `json:"removing,omitzero"`
 	// Blocked says of a node why no host can take its pod now ("host ada is cordoned"). Slurm is told not to use it.
-	Blocked map[string]string
+	Blocked map[string]string `json:"blocked,omitzero"`
 	// Now is the time of slurmctld's answer.
-	Now time.Time
+	Now time.Time `json:"-"`
 }
 
 // blocked says why Slurm must not use the node; "": it may.
@@ -52,28 +52,28 @@ func (p Pool) blocked(node string) string {
 // Pod is what Kubernetes says of a worker's pod.
 type Pod struct {
 	// Name is the node's name too.
-	Name string
-	UID  string
+	Name string `json:"name,omitzero"`
+	UID  string `json:"uid,omitzero"`
 	// Ended: all its containers have ended (phase Succeeded or Failed).
-	Ended bool
+	Ended bool `json:"ended,omitzero"`
 	// EndedBecause says why, for the node's reason.
-	EndedBecause string
+	EndedBecause string `json:"endedBecause,omitzero"`
 	// Terminating: it has a deletion timestamp.
-	Terminating bool
+	Terminating bool `json:"terminating,omitzero"`
 	// TerminatingBecause says on whose account, where Kubernetes does: an eviction, a preemption, a node that shuts down.
-	TerminatingBecause string
+	TerminatingBecause string `json:"terminatingBecause,omitzero"`
 	// Problem says why it does not run: no host has room, an image does not come; "": nothing is known.
-	Problem string
+	Problem string `json:"problem,omitzero"`
 	// HostProblem says why it should leave its host ("host ada is cordoned"); "": it may stay.
-	HostProblem string
+	HostProblem string `json:"hostProblem,omitzero"`
 	// Created is when Kubernetes made it.
-	Created time.Time
+	Created time.Time `json:"created,omitzero"`
 	// SeenUp: its node was seen up since the pod was made, so it is no pod for a later power-up.
-	SeenUp bool
+	SeenUp bool `json:"seenUp,omitzero"`
 	// Busy: it carries the label that holds evictions back.
-	Busy bool
+	Busy bool `json:"busy,omitzero"`
 	// Template is the hash of the template that it was made from.
-	Template string
+	Template string `json:"template,omitzero"`
 }
 
 // Kind is what an Action does.
@@ -105,12 +105,12 @@ const (
 
 // Action is one step for one node.
 type Action struct {
-	Kind Kind
-	Node string
+	Kind Kind   `json:"kind,omitzero"`
+	Node string `json:"node,omitzero"`
 	// UID is the pod that the step is about, where there is one.
-	UID string
+	UID string `json:"uid,omitzero"`
 	// Why goes into the event, the log line, and Slurm's reason where the step sets one.
-	Why string
+	Why string `json:"why,omitzero"`
 }
 
 // Hold is a node that needs something which this package must not do; a person has to know.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/berth-hpc/berth/components/api/v1alpha1"
 	"github.com/berth-hpc/berth/components/autoscaler/decision"
+	"github.com/berth-hpc/berth/components/autoscaler/record"
 	"github.com/berth-hpc/berth/components/slurmrest"
 )
 
@@ -26,21 +27,23 @@ const parallel = 16
 var errStale = errors.New("the answer of Slurm became old before everything was done; the rest waits for the next round")
 
 // execute does the actions, several at a time, and returns what a person must know (a pod that Kubernetes refuses)
-// beside errors that the next round may get over.
-func (l *Loop) execute(ctx context.Context, view *view, pool *poolView, actions []decision.Action) (problems []string, err error) {
+// beside errors that the next round may get over, and what became of each action.
+func (l *Loop) execute(ctx context.Context, view *view, pool *poolView, actions []decision.Action) (problems []string, done []record.Done, err error) {
 	var (
 		mu       sync.Mutex
 		failures []error
 		group    sync.WaitGroup
 		slots    = make(chan struct{}, parallel)
 	)
-	for _, action := range actions {
+	done = make([]record.Done, len(actions))
+	for i, action := range actions {
 		slots <- struct{}{}
 		group.Go(func() {
 			defer func() { <-slots }()
-			problem, err := l.one(ctx, view, pool, action)
+			problem, ok, err := l.one(ctx, view, pool, action)
 			mu.Lock()
 			defer mu.Unlock()
+			done[i] = record.Done{Action: action, Failed: failed(problem, ok, err)}
 			if problem != "" {
 				problems = append(problems, problem)
 			}
@@ -50,15 +53,28 @@ func (l *Loop) execute(ctx context.Context, view *view, pool *poolView, actions 
 		})
 	}
 	group.Wait()
-	return problems, errors.Join(failures...)
+	return problems, done, errors.Join(failures...)
 }
 
-// one does one action and leaves the record of it.
-func (l *Loop) one(ctx context.Context, view *view, pool *poolView, action decision.Action) (problem string, err error) {
-	if l.now().Sub(view.fetched) > freshFor {
-		return "", errStale
+// failed says why an action was not done; "": it was.
+func failed(problem string, done bool, err error) string {
+	switch {
+	case err != nil:
+		return err.Error()
+	case problem != "":
+		return problem
+	case !done:
+		return "not yet: Kubernetes still has the pod"
 	}
-	done := true
+	return ""
+}
+
+// one does one action and leaves the record of it. done says whether it was done.
+func (l *Loop) one(ctx context.Context, view *view, pool *poolView, action decision.Action) (problem string, done bool, err error) {
+	if l.now().Sub(view.fetched) > freshFor {
+		return "", false, errStale
+	}
+	done = true
 	switch action.Kind {
 	case decision.CreatePod:
 		problem, done, err = l.create(ctx, view, pool, action)
@@ -88,14 +104,14 @@ func (l *Loop) one(ctx context.Context, view *view, pool *poolView, action decis
 		err = fmt.Errorf("unknown action %q", action.Kind)
 	}
 	if err != nil || !done {
-		return problem, err
+		return problem, false, err
 	}
 	l.Metrics.Actions.WithLabelValues(pool.object.Name, string(action.Kind)).Inc()
 	l.Log.Info(string(action.Kind), "node", action.Node, "pool", pool.object.Name, "why", action.Why)
 	if action.Kind != decision.MarkBusy && action.Kind != decision.MarkIdle && action.Kind != decision.MarkSeenUp {
 		l.Events.Eventf(pool.object, nil, corev1.EventTypeNormal, string(action.Kind), "Scale", "%s: %s", action.Node, action.Why)
 	}
-	return problem, nil
+	return problem, true, nil
 }
 
 // create makes the node's pod. A refusal is a problem that a person must see; a name that is still taken is none.

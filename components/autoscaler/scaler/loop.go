@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-hpc/berth/components/autoscaler/decision"
+	"github.com/berth-hpc/berth/components/autoscaler/record"
 	"github.com/berth-hpc/berth/components/slurmrest"
 )
 
@@ -42,6 +43,8 @@ type Loop struct {
 	Events     events.EventRecorder
 	Metrics    *Metrics
 	Log        *slog.Logger
+	// Record keeps what each round saw and did; nil: nothing does.
+	Record *record.Recorder
 	// ConfigNamespace and ConfigName name the SlurmConfig, WorkersNamespace is where WorkerPools and pods are.
 	ConfigNamespace, ConfigName, WorkersNamespace string
 
@@ -213,7 +216,8 @@ func (l *Loop) pool(ctx context.Context, view *view, pool *poolView) (moving boo
 	}
 	input.TemplateProven, input.RenewBusy, input.RenewPercent = pool.renewal(input.Now)
 	actions, holds := decision.Decide(input, pool.names(), view.nodes, pods)
-	problems, err := l.execute(ctx, view, pool, actions)
+	problems, done, err := l.execute(ctx, view, pool, actions)
+	l.Record.Add(input.Now, pool.object.Name, record.NewState(input, pool.names(), view.nodes, pods), done)
 	moving = len(actions) > 0
 	for _, name := range pool.names() {
 		if node := view.nodes[name]; node != nil {

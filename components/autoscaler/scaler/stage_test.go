@@ -1,7 +1,9 @@
 package scaler
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -26,6 +28,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/berth-hpc/berth/components/api/v1alpha1"
+	"github.com/berth-hpc/berth/components/autoscaler/record"
 	"github.com/berth-hpc/berth/components/slurmrest"
 )
 
@@ -96,7 +99,27 @@ func newStage(t *testing.T, change ...func(*v1alpha1.WorkerPool)) *stage {
 		ConfigNamespace: "slurm", ConfigName: "slurm", WorkersNamespace: "slurm-workers",
 	}
 	s.nodes(off, off)
+	s.loop.Record = new(record.Recorder)
+	t.Cleanup(s.replay)
 	return s
+}
+
+// replay decides all rounds of the test again, from what was recorded of them.
+func (s *stage) replay() {
+	s.Helper()
+	var log bytes.Buffer
+	if err := s.loop.Record.WriteSince(&log, time.Time{}); err != nil {
+		s.Fatal(err)
+	}
+	err := record.Read(&log, func(round record.Round, state record.State) error {
+		if difference := record.Difference(round, state); difference != "" {
+			return errors.New(difference)
+		}
+		return nil
+	})
+	if err != nil {
+		s.Errorf("replayed: %v", err)
+	}
 }
 
 // apiServer gives the fake client what it lacks of a real one: UIDs, and preconditions on them.
