@@ -3,14 +3,13 @@
 # last one. Its result is the same as without any interruption, because all that an epoch depends on is in the
 # checkpoint, the random numbers' state included.
 #
-#   sbatch --requeue --export=ALL,CHECKPOINTS=$HOME/run1 examples/checkpoint/train.sh
+#   sbatch examples/checkpoint/train.sh
 #
-# CHECKPOINTS must be on a volume that all workers see (/home or /shared); EPOCHS and PAUSE (seconds) set how long it takes.
+# BERTH_CHECKPOINT_DIR is the job's own directory on a volume that all workers see; EPOCHS and PAUSE (seconds) set how long it takes.
 #SBATCH --requeue
 set -eu
 
-dir=${CHECKPOINTS:?a directory that all workers see} epochs=${EPOCHS:-100} pause=${PAUSE:-1}
-mkdir -p "$dir"
+dir=${BERTH_CHECKPOINT_DIR:?} epochs=${EPOCHS:-100} pause=${PAUSE:-1}
 
 state="0 1 0 0" # epochs done, random state, slope, intercept
 if [ -s "$dir/checkpoint" ]; then

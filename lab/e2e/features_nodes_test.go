@@ -137,15 +137,14 @@ func TestF14RequeueFromCheckpoint(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	train := func(name, options string) string {
+	train := func(options string) string {
 		// A node each, so that the loss of one hits one of them.
-		return r.submit(student, "--partition=cpu --ntasks=2 "+options, fmt.Sprintf("export CHECKPOINTS=$HOME/e2e-%s EPOCHS=40 PAUSE=0.5\nrm -rf -- $([ ${SLURM_RESTART_COUNT:-0} = 0 ] && echo $CHECKPOINTS)\n%s", name, script))
+		return r.submit(student, "--partition=cpu --ntasks=2 "+options, "export EPOCHS=40 PAUSE=0.5\n"+string(script))
 	}
-	whole := train("whole", "")
-	lost := train("lost", "--requeue")
+	whole, lost := train(""), train("--requeue")
 	j := r.waitJob(lost, "RUNNING", workerStarts)
 	r.eventually(90*time.Second, "the job has made checkpoints", func() (bool, string) {
-		out, err := r.as(student, "cat $HOME/e2e-lost/checkpoint")
+		out, err := r.as(student, "cat /shared/checkpoints/"+student+"/"+lost+"/checkpoint")
 		var epoch int
 		_, scanErr := fmt.Sscan(out, &epoch)
 		return err == nil && scanErr == nil && epoch >= 5, out
@@ -170,7 +169,7 @@ func TestF14RequeueFromCheckpoint(t *testing.T) {
 	if a, b := last(whole), last(lost); a != b || !strings.HasPrefix(a, "result") {
 		t.Errorf("uninterrupted: %q, with a lost node: %q", a, b)
 	}
-	r.mustAs(student, "rm -rf $HOME/e2e-whole $HOME/e2e-lost")
+	r.mustAs(student, "rm -r /shared/checkpoints/"+student+"/"+whole+" /shared/checkpoints/"+student+"/"+lost)
 	out := r.mustAs(student, "sacct --noheader --parsable2 --allocations --duplicates --format=state --jobs="+lost)
 	if states := strings.Fields(out); len(states) != 2 || states[1] != "COMPLETED" || !slices.Contains([]string{"NODE_FAIL", "REQUEUED"}, states[0]) {
 		t.Errorf("sacct has %v, want the lost run and the completed one", states)

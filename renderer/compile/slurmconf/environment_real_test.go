@@ -3,6 +3,8 @@ package slurmconf
 import (
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -70,6 +72,107 @@ install -d -o 2001 -g 2001 -m 700 /home/ada; chmod 755 `+m.Dir)
 	m.Run("rmdir", "/tmp/jobs")
 	if _, got := job(`echo $TMPDIR`); got != "/tmp" {
 		t.Errorf("where the image makes none, TMPDIR is %q", got)
+	}
+	if node := slurm("sinfo", "-h", "-N", "-o", "%t %E"); node != "idle none" {
+		t.Errorf("the node is %s", node)
+	}
+}
+
+// A job's directory of checkpoints: there before its script, its user's alone, the same after a requeue and for its steps, nobody else's
+// of the same number, and gone with a job that wrote nothing.
+func TestRealCheckpointDirectory(t *testing.T) {
+	m := slurmtest.Start(t, "slurm-worker-cpu-0")
+	installHooks(t, m, "prolog", "prolog.d/30-checkpoints", "epilog", "epilog.d/30-checkpoints", "task-prolog", "task-prolog.d/30-checkpoints")
+	m.Run("sh", "-ec", `echo 'ada:x:2001:2001:Ada:/home/ada:/bin/bash' >> /etc/passwd; echo 'ada:x:2001:' >> /etc/group
+install -d -o 2001 -g 2001 -m 700 /home/ada; chmod 755 `+m.Dir+`; mount -t tmpfs -o mode=1777 shared /shared; install -d -m 755 /shared/checkpoints`)
+	parameters, err := hookParameters(site.Hooks{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, err := hooks(site.Hooks{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	slurm, _ := startWorker(t, m, append(parameters, parameter{"TaskProlog", programs + "/task-prolog"}), map[string]string{hooksFile: file})
+	slurmtest.Eventually(t, time.Minute, "the node is idle", func() (bool, string) {
+		out := slurm("sinfo", "-h", "-o", "%t")
+		return out == "idle", out + m.Log("slurmd.log")
+	})
+	const ada = "setpriv --reuid=2001 --regid=2001 --clear-groups env -i HOME=/home/ada USER=ada PATH=/usr/bin:/bin SLURM_CONF="
+	submit := func(script string, options ...string) string {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(m.Dir, "script"), []byte("#!/bin/bash\n"+script+"\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		return strings.TrimSpace(m.Run("sh", "-c", ada+m.Dir+"/slurm.conf sbatch --parsable --open-mode=append --chdir=/tmp --output=/home/ada/%A "+strings.Join(options, " ")+" "+m.Dir+"/script"))
+	}
+	is := func(id, want string) {
+		t.Helper()
+		slurmtest.Eventually(t, time.Minute, "job "+id+" is "+want, func() (bool, string) {
+			state := slurm("squeue", "--noheader", "--states=all", "--format=%T", "--jobs="+id)
+			return state == want, state + m.Log("slurmd.log")
+		})
+	}
+	output := func(id string) string { return strings.TrimSpace(m.Run("cat", "/home/ada/"+id)) }
+
+	const life = `d=$BERTH_CHECKPOINT_DIR; echo $d $(stat --format='%U %a' $d) $(cat $d/epoch 2>/dev/null); echo $((${SLURM_RESTART_COUNT:-0} + 1)) > $d/epoch
+srun sh -c 'echo step $BERTH_CHECKPOINT_DIR $(cat $BERTH_CHECKPOINT_DIR/epoch)'
+[ ${SLURM_RESTART_COUNT:-0} -gt 0 ] || { scontrol requeue $SLURM_JOB_ID; sleep 60; }`
+	id := submit(life, "--requeue")
+	slurmtest.Eventually(t, time.Minute, "the job waits again", func() (bool, string) {
+		out := slurm("scontrol", "--oneliner", "show", "job", id)
+		return strings.Contains(out, " Restarts=1 ") && strings.Contains(out, "JobState=PENDING "), out
+	})
+	slurm("scontrol", "update", "jobid="+id, "starttime=now") // Slurm holds a requeued job back for two minutes
+	is(id, "COMPLETED")
+	directory := "/shared/checkpoints/ada/" + id
+	var lines []string
+	for line := range strings.Lines(output(id)) {
+		if strings.Contains(line, directory) {
+			lines = append(lines, strings.TrimSpace(line))
+		}
+	}
+	want := []string{directory + " ada 700", "step " + directory + " 1", directory + " ada 700 1", "step " + directory + " 2"}
+	if !slices.Equal(lines, want) {
+		t.Errorf("the job wrote %q, want %q", lines, want)
+	}
+
+	// What a job has in its environment from another job's shell is that one's. A job that writes nothing leaves nothing.
+	id = submit("echo $BERTH_CHECKPOINT_DIR", "--export=ALL,BERTH_CHECKPOINT_DIR="+directory)
+	is(id, "COMPLETED")
+	if got := output(id); got != "/shared/checkpoints/ada/"+id {
+		t.Errorf("a job that another submitted has %q", got)
+	}
+	// Slurm lost its state and counts anew: the directory of that number is another job's.
+	next, err := strconv.Atoi(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := "/shared/checkpoints/ada/" + strconv.Itoa(next+1)
+	m.Run("sh", "-ec", "mkdir "+old+"; echo old > "+old+"/epoch; chown -R 2001:2001 "+old)
+	id = submit("ls -A $BERTH_CHECKPOINT_DIR | wc -l")
+	is(id, "COMPLETED")
+	if got := output(id); got != "0" {
+		t.Errorf("a job of a number that there was before finds %q files", got)
+	}
+	if left := strings.Fields(m.Run("sh", "-c", "cd /shared/checkpoints/ada; ls -d -- *")); len(left) != 2 || left[0] != filepath.Base(directory) || !strings.HasPrefix(left[1], filepath.Base(old)+".before-") {
+		t.Errorf("in the end there are %q", left)
+	}
+
+	// Somebody else has taken the user's place, and root may not write: the home.
+	m.Run("sh", "-ec", "rm -r /shared/checkpoints; install -d -o 2002 -g 2002 -m 777 /shared/checkpoints /shared/checkpoints/ada")
+	id = submit("echo $BERTH_CHECKPOINT_DIR; touch $BERTH_CHECKPOINT_DIR/kept")
+	is(id, "COMPLETED")
+	if got := output(id); got != "/home/ada/checkpoints/"+id {
+		t.Errorf("where it has none, %q", got)
+	}
+	m.Run("test", "-e", "/home/ada/checkpoints/"+id+"/kept")
+	// The file server lets users alone write.
+	m.Run("sh", "-ec", "rm -r /shared/checkpoints; install -d -o 65534 -m 1777 /shared/checkpoints")
+	id = submit("stat --format='%n %U %a' $BERTH_CHECKPOINT_DIR")
+	is(id, "COMPLETED")
+	if got := output(id); got != "/shared/checkpoints/ada/"+id+" ada 700" {
+		t.Errorf("where root may not write, %q", got)
 	}
 	if node := slurm("sinfo", "-h", "-N", "-o", "%t %E"); node != "idle none" {
 		t.Errorf("the node is %s", node)
