@@ -116,6 +116,17 @@ func TestClientCalls(t *testing.T) {
 		t.Errorf("error %v, want slurmrestd's refusal", err)
 	}
 
+	if _, err := client.Node(ctx, "slurm-worker-cpu-0"); err == nil || !strings.Contains(err.Error(), "the answer is of 4 nodes") {
+		t.Errorf("error %v, want one about an answer of other nodes", err)
+	}
+
+	got = nil
+	if err := client.UpdateJob(ctx, 7, slurmrest.JobUpdate{RequiredNodes: slurmrest.AnyNode}); err != nil {
+		t.Fatal(err)
+	}
+	if got[0].path != "/slurm/v0.0.42/job/7" || got[0].body != `{"required_nodes":[""]}` {
+		t.Errorf("sent %+v", got[0])
+	}
 	got = nil
 	if err := client.UpdateNode(ctx, "slurm-worker-cpu-0", slurmrest.PowerDown|slurmrest.PowerDrain, "berth: new template"); err != nil {
 		t.Fatal(err)

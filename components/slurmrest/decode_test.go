@@ -158,6 +158,31 @@ func TestOtherAnswers(t *testing.T) {
 	}
 }
 
+// What bounds a job's place is told, whatever of it there is.
+func TestJobRecordsTellWhatBoundsAJob(t *testing.T) {
+	answer := string(recorded(t, "job"))
+	for from, want := range map[string]string{
+		``:                     "",
+		`"excluded_nodes": ""`: "it excludes nodes",
+		`"features": ""`:       "it asks for features",
+		`"resv_name": ""`:      "it is in a reservation",
+		`"dependency": ""`:     "it depends on other jobs",
+	} {
+		changed := answer
+		if from != "" {
+			changed = strings.Replace(answer, "\n      "+from, "\n      "+from[:len(from)-1]+`x"`, 1)
+		}
+		jobs, err := slurmrest.DecodeJobRecords(200, []byte(changed))
+		if err != nil || len(jobs) != 1 || jobs[0].Bound != want || jobs[0].Reason != "None" || jobs[0].RequiredNodes != "" {
+			t.Errorf("%s: %+v %v", from, jobs, err)
+		}
+	}
+	changed := strings.Replace(answer, `"required_nodes": ""`, `"required_nodes": "slurm-worker-cpu-0"`, 1)
+	if jobs, err := slurmrest.DecodeJobRecords(200, []byte(changed)); err != nil || jobs[0].RequiredNodes != "slurm-worker-cpu-0" {
+		t.Errorf("%+v %v", jobs, err)
+	}
+}
+
 // replaceNodes puts another value for the list of nodes.
 func replaceNodes(answer, value string) string {
 	start := strings.Index(answer, `"nodes": [`) + len(`"nodes": `)

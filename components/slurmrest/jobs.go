@@ -29,7 +29,13 @@ type JobRecord struct {
 	Nodes                 string        // where it runs or ran
 	Priority, Nice        int64
 	Held                  bool
-	Exit                  string // "0", "1", or a signal's name
+	// Reason is why it waits, in Slurm's word ("Priority", "JobHeldUser").
+	Reason string
+	// RequiredNodes is the list of the nodes that it must run on; "": any.
+	RequiredNodes string
+	// Bound is what else bounds where or when it may run, in words ("it asks for features"); "": nothing that Slurm's record tells.
+	Bound string
+	Exit  string // "0", "1", or a signal's name
 }
 
 // invalidJobID is ESLURM_INVALID_JOB_ID.
@@ -89,6 +95,7 @@ func jobRecordOf(r *v0042.JobInfo) JobRecord {
 		j.Limit = time.Duration(n) * time.Minute
 	}
 	j.Priority, _ = number(r.Priority)
+	j.Reason, j.RequiredNodes, j.Bound = value(r.StateReason), value(r.RequiredNodes), boundOf(r)
 	if n, set := number(r.ArrayTaskId); set {
 		j.ArrayTasks = strconv.FormatInt(n, 10)
 	}
@@ -103,6 +110,22 @@ func jobRecordOf(r *v0042.JobInfo) JobRecord {
 	return j
 }
 
+func boundOf(r *v0042.JobInfo) string {
+	switch het, _ := number(r.HetJobId); {
+	case het > 0:
+		return "it is part of a heterogeneous job"
+	case value(r.ExcludedNodes) != "":
+		return "it excludes nodes"
+	case value(r.Features) != "":
+		return "it asks for features"
+	case value(r.ResvName) != "":
+		return "it is in a reservation"
+	case value(r.Dependency) != "":
+		return "it depends on other jobs"
+	}
+	return ""
+}
+
 // number reads Slurm's {set, infinite, number}; what is infinite counts as not set.
 func number(n *v0042.Uint32NoValStruct) (int64, bool) {
 	if n == nil || n.Number == nil || !value(n.Set) || value(n.Infinite) {
@@ -115,13 +138,16 @@ func number(n *v0042.Uint32NoValStruct) (int64, bool) {
 type JobUpdate struct {
 	// SiteFactor is added to the job's priority; the other factors go on counting.
 	SiteFactor *int `json:"site_factor,omitempty"`
-	// RequiredNodes are the nodes that the job must run on.
+	// RequiredNodes are the nodes that the job must run on; AnyNode takes the requirement away.
 	RequiredNodes []string `json:"required_nodes,omitempty"`
 	// Hold false releases a held job.
 	Hold *bool `json:"hold,omitempty"`
 	// AdminComment replaces the administrator's comment.
 	AdminComment *string `json:"admin_comment,omitempty"`
 }
+
+// AnyNode is the RequiredNodes of a job that may run anywhere. An empty list would change nothing.
+var AnyNode = []string{""}
 
 // siteFactorZero stands for a site factor of 0: slurmctld keeps site factors with an offset (NICE_OFFSET, 2^31), which scontrol adds
 // and slurmrestd 24.11 does not.

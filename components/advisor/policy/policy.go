@@ -3,7 +3,12 @@
 // nothing about whether it is asked.
 package policy
 
-import "github.com/berth-hpc/berth/components/advisor/sim/workload"
+import (
+	"slices"
+	"strings"
+
+	"github.com/berth-hpc/berth/components/advisor/sim/workload"
+)
 
 // Policy is one way to advise. It is safe for concurrent use.
 type Policy interface {
@@ -93,12 +98,37 @@ func (n *Node) Fits(r *workload.Request) (card int, fits bool) {
 
 const wholeCard = 1000
 
+// Take takes from what is free what a job of one node will use: where Fits would put it, or, if that is not free yet, the cards with
+// the most left.
+func (n *Node) Take(r *workload.Request) {
+	card, fits := n.Fits(r)
+	n.CPUMilli, n.MemMiB = max(n.CPUMilli-r.CPUMilli, 0), max(n.MemMiB-r.MemMiB, 0)
+	share := r.GPUMilli
+	if share == 0 {
+		share = wholeCard
+	}
+	for range min(int(r.GPUs), len(n.CardMilli)) {
+		if !fits || r.GPUs > 1 || share >= wholeCard {
+			card = 0
+			for i, left := range n.CardMilli {
+				if left > n.CardMilli[card] {
+					card = i
+				}
+			}
+		}
+		n.CardMilli[card] = max(n.CardMilli[card]-share, 0)
+	}
+}
+
 func (n *Node) has(partition string) bool {
 	if partition == "" || len(n.Partitions) == 0 {
 		return true
 	}
-	for _, p := range n.Partitions {
-		if p == partition {
+	// A job may name several partitions.
+	for rest := partition; rest != ""; {
+		var one string
+		one, rest, _ = strings.Cut(rest, ",")
+		if slices.Contains(n.Partitions, one) {
 			return true
 		}
 	}

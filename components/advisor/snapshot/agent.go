@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/berth-hpc/berth/components/slurmrest"
@@ -39,17 +41,42 @@ type Agent struct {
 	Changed func(*Delta)
 
 	cluster string
+	round   uint64
 	asOf    time.Time
 	version uint64 // last delivered
 	nodes   map[string]Node
 	jobs    map[int64]known
 	backlog int
+
+	mu    sync.Mutex
+	stale map[int64]bool // jobs that are to be asked for again
+}
+
+// watched bounds the jobs that are asked for again in a round though the list of states tells of no change.
+const watched = 50
+
+// Refresh asks for a job again in the next round: somebody has changed it in a way that its state does not tell. It may be called
+// from any goroutine.
+func (a *Agent) Refresh(job int64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.stale == nil {
+		a.stale = map[int64]bool{}
+	}
+	a.stale[job] = true
 }
 
 // known is a job as the agent last delivered it, and its states as the list had them then.
 type known struct {
 	job    []Job
 	states string
+	round  uint64 // in which it was read
+}
+
+// quiet says that the job may change without a change of its state: held jobs are released, and others lose the nodes that they
+// wait for.
+func (k *known) quiet() bool {
+	return slices.ContainsFunc(k.job, func(j Job) bool { return j.Pending() && (j.Held || j.Required != "") })
 }
 
 // Run makes rounds until the context ends. A round that fails is told and tried again; the target sees the age.
@@ -132,11 +159,7 @@ func (a *Agent) changedNodes(ctx context.Context, d *Delta) (map[string]Node, er
 	}
 	next := make(map[string]Node, len(list.Nodes))
 	for i := range list.Nodes {
-		n := &list.Nodes[i]
-		next[n.Name] = Node{
-			Name: n.Name, State: n.State.Words(), Partitions: n.Partitions, CPUs: n.CPUs, AllocCPUs: n.AllocCPUs,
-			MemoryMiB: n.MemoryMiB, AllocMiB: n.AllocMiB, Gres: n.Gres, GresUsed: n.GresUsed,
-		}
+		next[list.Nodes[i].Name] = NodeOf(&list.Nodes[i])
 	}
 	for _, name := range slices.Sorted(maps.Keys(next)) {
 		if old, had := a.nodes[name]; !had || !equalNodes(&old, ptr(next[name])) {
@@ -150,6 +173,14 @@ func (a *Agent) changedNodes(ctx context.Context, d *Delta) (map[string]Node, er
 	}
 	a.cluster, a.asOf = list.Cluster, list.AsOf
 	return next, nil
+}
+
+// NodeOf is a node as Slurm tells it.
+func NodeOf(n *slurmrest.Node) Node {
+	return Node{
+		Name: n.Name, State: append(n.State.Words(), n.UnknownWords...), Partitions: n.Partitions, CPUs: n.CPUs, AllocCPUs: n.AllocCPUs,
+		MemoryMiB: n.MemoryMiB, AllocMiB: n.AllocMiB, Gres: n.Gres, GresUsed: n.GresUsed,
+	}
 }
 
 func ptr[T any](v T) *T { return &v }
@@ -178,9 +209,11 @@ func (a *Agent) changedJobs(ctx context.Context, d *Delta) (map[int64]known, err
 	next := make(map[int64]known, len(listed))
 	asked := 0
 	a.backlog = 0
+	a.round++
+	again := a.again(listed)
 	for _, id := range slices.Sorted(maps.Keys(listed)) {
 		old, had := a.jobs[id]
-		if had && old.states == listed[id] {
+		if had && old.states == listed[id] && !again[id] {
 			next[id] = old
 			continue
 		}
@@ -196,11 +229,14 @@ func (a *Agent) changedJobs(ctx context.Context, d *Delta) (map[int64]known, err
 		if err != nil {
 			return nil, err
 		}
-		now := known{states: listed[id]}
+		now := known{states: listed[id], round: a.round}
 		for i := range records {
-			now.job = append(now.job, jobOf(&records[i]))
+			now.job = append(now.job, JobOf(&records[i]))
 		}
 		next[id] = now
+		if had && slices.Equal(old.job, now.job) {
+			continue
+		}
 		d.Jobs = append(d.Jobs, now.job...)
 		d.Gone = append(d.Gone, lost(old.job, now.job)...)
 	}
@@ -210,6 +246,29 @@ func (a *Agent) changedJobs(ctx context.Context, d *Delta) (map[int64]known, err
 		}
 	}
 	return next, nil
+}
+
+// again chooses the jobs to ask for though the list has them as they were: those that somebody told of, and of the quiet ones those
+// read longest ago.
+func (a *Agent) again(listed map[int64]string) map[int64]bool {
+	a.mu.Lock()
+	again := a.stale
+	a.stale = nil
+	a.mu.Unlock()
+	if again == nil {
+		again = map[int64]bool{}
+	}
+	var quiet []int64
+	for id, k := range a.jobs {
+		if listed[id] == k.states && !again[id] && k.quiet() {
+			quiet = append(quiet, id)
+		}
+	}
+	slices.SortFunc(quiet, func(x, y int64) int { return cmp.Or(cmp.Compare(a.jobs[x].round, a.jobs[y].round), cmp.Compare(x, y)) })
+	for _, id := range quiet[:min(len(quiet), watched)] {
+		again[id] = true
+	}
+	return again
 }
 
 // lost are the numbers of records that were there and are no longer (tasks of an array have numbers of their own).
@@ -223,7 +282,8 @@ func lost(before, after []Job) []int64 {
 	return out
 }
 
-func jobOf(j *slurmrest.JobRecord) Job {
+// JobOf is a job as Slurm tells it.
+func JobOf(j *slurmrest.JobRecord) Job {
 	unix := func(t time.Time) int64 {
 		if t.IsZero() {
 			return 0
@@ -238,5 +298,6 @@ func jobOf(j *slurmrest.JobRecord) Job {
 		ID: j.ID, Tasks: j.ArrayTasks, State: state, Name: j.Name, User: j.User, Account: j.Account, Partition: j.Partition, QOS: j.QOS,
 		Comment: j.Comment, Submit: unix(j.Submit), Start: unix(j.Start), End: unix(j.End), LimitMinutes: int64(j.Limit / time.Minute),
 		TRES: j.TRES, Nodes: j.Nodes, Priority: j.Priority, Nice: j.Nice, Held: j.Held, Exit: j.Exit, Note: j.AdminComment,
+		Reason: j.Reason, Required: j.RequiredNodes, Bound: j.Bound,
 	}
 }

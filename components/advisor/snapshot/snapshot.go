@@ -60,12 +60,23 @@ type Job struct {
 	Priority     int64  `json:"priority"`
 	Nice         int64  `json:"nice,omitempty"`
 	Held         bool   `json:"held,omitempty"`
+	Reason       string `json:"reason,omitempty"`         // why it waits, in Slurm's word
+	Required     string `json:"required_nodes,omitempty"` // the nodes that it must run on
+	Bound        string `json:"bound,omitempty"`          // what else bounds where or when it may run, for people
 	Exit         string `json:"exit,omitempty"`
 	Note         string `json:"admin_comment,omitempty"`
 }
 
 // Pending says that the job waits.
 func (j *Job) Pending() bool { return j.State == "PENDING" }
+
+// RequiredNode is the one node that the job must run on; "" where it names none or several.
+func (j *Job) RequiredNode() string {
+	if strings.ContainsAny(j.Required, ",[") {
+		return ""
+	}
+	return j.Required
+}
 
 // Snapshot is the picture. It is never changed once made.
 type Snapshot struct {
@@ -181,7 +192,7 @@ func merge[T any, K int64 | string](old, changed []T, gone []K, key func(*T) K) 
 }
 
 // State is the snapshot as a policy sees it. order lists node name prefixes in the site's order, fastest cards first; nodes of
-// no prefix come last, by name.
+// no prefix come last, by name. A job that waits for one node by name counts as on it.
 func (s *Snapshot) State(now time.Time, order []string) *policy.State {
 	state := &policy.State{Now: now.UnixMicro(), Nodes: make([]policy.Node, 0, len(s.Nodes))}
 	for i := range s.Jobs {
@@ -190,8 +201,9 @@ func (s *Snapshot) State(now time.Time, order []string) *policy.State {
 		}
 	}
 	for i := range s.Nodes {
-		state.Nodes = append(state.Nodes, s.Nodes[i].free())
+		state.Nodes = append(state.Nodes, s.Nodes[i].Free())
 	}
+	s.promise(state.Nodes)
 	rank := func(name string) int {
 		for i, prefix := range order {
 			if strings.HasPrefix(name, prefix) {
@@ -202,6 +214,20 @@ func (s *Snapshot) State(now time.Time, order []string) *policy.State {
 	}
 	slices.SortStableFunc(state.Nodes, func(a, b policy.Node) int { return rank(a.Name) - rank(b.Name) })
 	return state
+}
+
+// promise takes from the nodes, which are in the snapshot's order, what waiting jobs that name one of them will use.
+func (s *Snapshot) promise(nodes []policy.Node) {
+	for i := range s.Jobs {
+		j := &s.Jobs[i]
+		if j.Required == "" || !j.Pending() || j.Held {
+			continue
+		}
+		at, has := slices.BinarySearchFunc(s.Nodes, j.RequiredNode(), func(n Node, name string) int { return strings.Compare(n.Name, name) })
+		if has {
+			nodes[at].Take(ptr(j.Request()))
+		}
+	}
 }
 
 // unlimited stands for a job's limit where it has none: the 365 days that Slurm plans an unlimited job with.
@@ -287,15 +313,15 @@ func mebibytes(text string) int64 {
 func (n *Node) usable() bool {
 	for _, word := range n.State {
 		switch word {
-		case "DOWN", "DRAIN", "FAIL", "NOT_RESPONDING", "ERROR", "UNKNOWN", "FUTURE", "POWERING_DOWN", "MAINTENANCE", "BLOCKED", "INVALID_REG", "REBOOT_REQUESTED", "REBOOT_ISSUED":
+		case "DOWN", "DRAIN", "FAIL", "NOT_RESPONDING", "ERROR", "UNKNOWN", "FUTURE", "POWERING_DOWN", "POWER_DOWN", "POWER_DRAIN", "MAINTENANCE", "BLOCKED", "INVALID_REG", "REBOOT_REQUESTED", "REBOOT_ISSUED":
 			return false
 		}
 	}
 	return len(n.State) > 0
 }
 
-// free is what is free on the node.
-func (n *Node) free() policy.Node {
+// Free is what is free on the node.
+func (n *Node) Free() policy.Node {
 	out := policy.Node{
 		Name: n.Name, Usable: n.usable(), Partitions: n.Partitions,
 		CPUMilli: int64(max(n.CPUs-n.AllocCPUs, 0)) * 1000, MemMiB: max(n.MemoryMiB-n.AllocMiB, 0),

@@ -173,6 +173,58 @@ func TestAgent(t *testing.T) {
 	round("n1 2:RUNNING 3:RUNNING 5:RUNNING")
 }
 
+// A job that is held is asked for again in every round, though its state stays PENDING: people release it, and whoever did tells so.
+func TestAgentSeesReleases(t *testing.T) {
+	c, service := newCluster(), &target{}
+	a := &Agent{Slurm: c, Target: service, Log: slog.New(slog.DiscardHandler), Batch: 100}
+	round := func() *Delta {
+		t.Helper()
+		c.asked = nil
+		if err := a.Round(context.Background(), time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		return service.got[len(service.got)-1]
+	}
+	c.put(1, "PENDING")
+	for id := range int64(watched + 10) {
+		c.put(100+id, "PENDING")
+		c.jobs[100+id][0].Held = true
+	}
+	round()
+	if d := round(); len(d.Jobs) != 0 || len(c.asked) != watched || c.asked[0] != 100 {
+		t.Errorf("asked for %v, sent %v", c.asked, d.Jobs)
+	}
+	c.jobs[159][0].Held = false
+	c.jobs[159][0].RequiredNodes = "n1"
+	c.jobs[1][0].Nice = 7
+	a.Refresh(1)
+	d := round()
+	if len(d.Jobs) != 2 || d.Jobs[0].Nice != 7 || d.Jobs[1].ID != 159 || d.Jobs[1].Held || d.Jobs[1].RequiredNode() != "n1" || len(c.asked) != watched+1 {
+		t.Errorf("asked for %v, sent %+v", c.asked, d.Jobs)
+	}
+}
+
+// Jobs that wait for a node by name have taken their part of it.
+func TestStatePromises(t *testing.T) {
+	job := func(id int64, node, tres string) Job {
+		return Job{ID: id, State: "PENDING", TRES: tres, Required: node}
+	}
+	held := job(6, "n0", "cpu=4,gres/gpu=2")
+	held.Held = true
+	s := &Snapshot{Nodes: []Node{
+		{Name: "n0", State: []string{"IDLE"}, CPUs: 8, MemoryMiB: 4096, Gres: "gpu:a:2"},
+		{Name: "n1", State: []string{"IDLE"}, CPUs: 8, MemoryMiB: 4096, Gres: "gpu:a:2", GresUsed: "gpu:a:2"},
+	}, Jobs: []Job{
+		job(1, "n0", "cpu=2,mem=1G,gres/mps=25"), job(2, "n0", "cpu=1,mem=8G,gres/gpu=1"), job(3, "n1", "cpu=1,gres/gpu=4"),
+		job(4, "n[0-1]", "cpu=4"), job(5, "n9", "cpu=4"), held, {ID: 7, State: "RUNNING", Required: "n0", TRES: "cpu=1"},
+	}}
+	state := s.State(time.Unix(1, 0), []string{"n1"})
+	got := fmt.Sprint(state.Nodes[1].CPUMilli, state.Nodes[1].MemMiB, state.Nodes[1].CardMilli, state.Nodes[0].CPUMilli, state.Nodes[0].CardMilli, len(state.Waiting))
+	if got != "5000 0 [750 0] 7000 [0 0] 5" {
+		t.Error(got)
+	}
+}
+
 func TestApplyRefuses(t *testing.T) {
 	now := time.Unix(5000, 0)
 	for name, d := range map[string]Delta{
@@ -228,7 +280,7 @@ func FuzzTexts(f *testing.F) {
 			t.Errorf("%+v", r)
 		}
 		n := Node{Name: "n", State: []string{"IDLE"}, Gres: gres, GresUsed: gres}
-		for _, milli := range ptr(n.free()).CardMilli {
+		for _, milli := range ptr(n.Free()).CardMilli {
 			if milli < 0 || milli > 1000 {
 				t.Errorf("%v", milli)
 			}
