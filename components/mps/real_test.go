@@ -38,11 +38,12 @@ func startWorker(t *testing.T) worker {
 	}
 	// As the images' Dockerfile lays them out.
 	w.Run("sh", "-ec", `umask 022; rm -f /etc/slurm/slurm.*; mkdir -p /run/slurm `+w.Dir+`/dev /usr/libexec/berth
-cd `+w.Dir+`; mknod dev/nvidia0 c 1 3; install mps /usr/libexec/berth/; install nvidia-cuda-mps-control /usr/bin/
+cd `+w.Dir+`; mknod dev/nvidia3 c 1 3; install mps /usr/libexec/berth/; install nvidia-cuda-mps-control /usr/bin/
 cd images/slurm-worker; cp -r prolog epilog start-mps task-prolog prolog.d task-prolog.d /usr/libexec/berth/
 rm /usr/libexec/berth/prolog.d/10-home
 install ../lmod/task-prolog /usr/libexec/berth/task-prolog.d/10-modules
 mkdir -p /etc/berth/modules; echo /shared/modules > /etc/berth/modules/modulepath
+/usr/libexec/berth/mps cards --devices=`+w.Dir+`/dev --expect=1
 for name in ann bea; do getent passwd $name || useradd --no-create-home $name; done`)
 	s := w.Configure(fmt.Sprintf(`SlurmctldParameters=enable_configless
 SlurmdSpoolDir=%[1]s/spool
@@ -57,7 +58,7 @@ GresTypes=gpu,mps
 NodeName=%[2]s NodeHostname=ctl CPUs=16 RealMemory=4000 Gres=gpu:rtx4070:1,mps:rtx4070:100
 PartitionName=gpu Nodes=%[2]s Default=YES State=UP
 `, w.Dir, node), map[string]string{
-		"gres.conf": fmt.Sprintf("NodeName=%[2]s Name=gpu Type=rtx4070 File=%[1]s/dev/nvidia0\nNodeName=%[2]s Name=mps Type=rtx4070 Count=100 File=%[1]s/dev/nvidia0\n", w.Dir, node),
+		"gres.conf": fmt.Sprintf("NodeName=%[1]s Name=gpu Type=rtx4070 File=/run/berth/cards/nvidia0\nNodeName=%[1]s Name=mps Type=rtx4070 Count=100 File=/run/berth/cards/nvidia0\n", node),
 	})
 	s.Slurmctld()
 	w.Daemon("mps.log", "env", "SLURM_CONF="+s.File, "NVIDIA_VISIBLE_DEVICES=GPU-1a", "/usr/libexec/berth/mps", "supervise", "--users=trusted",
@@ -104,8 +105,8 @@ func (w worker) daemons() []string {
 	return strings.Fields(string(out))
 }
 
-// What a job with a share of the card meets, on a real slurmd: its environment, its neighbours of other users, the whole card, and the
-// life of the daemon.
+// What a job with a share of the card meets, on a real slurmd whose card is the host's fourth: its environment, its neighbours of other
+// users, the whole card, and the life of the daemon.
 func TestRealShares(t *testing.T) {
 	w := startWorker(t)
 	const script = "env | grep -e ^CUDA -e ^MODULEPATH | sort; sleep 1000 | nvidia-cuda-mps-control client"

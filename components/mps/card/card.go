@@ -17,6 +17,8 @@ type Card struct {
 	UUID string
 	// Minor is the number in the device file's name, /dev/nvidia<Minor>.
 	Minor int
+	// Index is the card's place among the pod's, from 0.
+	Index int
 	// Memory is the card's whole memory in bytes, 0 where nothing tells it.
 	Memory uint64
 }
@@ -34,7 +36,7 @@ func (c Card) Visible() string {
 	if c.UUID != "" {
 		return c.UUID
 	}
-	return strconv.Itoa(c.Minor)
+	return strconv.Itoa(c.Index)
 }
 
 // ErrNoLibrary says that NVML cannot be asked: this program was built without it, or the pod has no driver libraries.
@@ -76,7 +78,7 @@ func (d Devices) Cards() ([]Card, error) {
 	var cards []Card
 	for minor := range highest + 1 {
 		if minors[minor] {
-			cards = append(cards, Card{Minor: minor})
+			cards = append(cards, Card{Minor: minor, Index: len(cards)})
 		}
 	}
 	ids := strings.Split(d.Visible, ",")

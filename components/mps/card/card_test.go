@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"strings"
 	"testing"
 )
 
@@ -30,7 +31,7 @@ func TestDevices(t *testing.T) {
 		{"one, named", []string{"nvidia0", "nvidiactl"}, "GPU-1a-2b", []Card{{UUID: "GPU-1a-2b"}}},
 		{"one, all are visible", []string{"nvidia3"}, "all", []Card{{Minor: 3}}},
 		{"one, a name that is a path", []string{"nvidia0"}, "GPU-/../..", []Card{{}}},
-		{"in the order of their numbers", []string{"nvidia10", "nvidia2"}, "GPU-a,GPU-b", []Card{{Minor: 2}, {Minor: 10}}},
+		{"in the order of their numbers", []string{"nvidia10", "nvidia2"}, "GPU-a,GPU-b", []Card{{Minor: 2}, {Minor: 10, Index: 1}}},
 	} {
 		got, err := Devices{Dir: deviceDir(t, c.files...), Visible: c.visible}.Cards()
 		if err != nil || !reflect.DeepEqual(got, c.want) {
@@ -60,9 +61,45 @@ func TestFind(t *testing.T) {
 	}
 }
 
+// A worker that has the host's fourth card has it as its first in gres.conf; another count of cards is said, with what may be wrong.
+func TestLinks(t *testing.T) {
+	devices, dir := deviceDir(t, "nvidia3", "nvidia6"), filepath.Join(t.TempDir(), "run", "cards")
+	cards, err := Devices{Dir: devices}.Cards()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // a second start finds the first one's
+		if err := Links(cards, 2, devices, dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for link, device := range map[string]string{"nvidia0": "nvidia3", "nvidia1": "nvidia6"} {
+		if got, err := os.Readlink(filepath.Join(dir, link)); err != nil || got != filepath.Join(devices, device) {
+			t.Errorf("%s leads to %q, %v; want %s", link, got, err, device)
+		}
+	}
+	for _, c := range []struct {
+		cards []Card
+		want  int
+		says  string
+	}{
+		{cards, 1, "the site gives this worker 1 card, and the pod has 2 cards (/dev/nvidia3, /dev/nvidia6): write gpus: 2"},
+		{nil, 4, "the site gives this worker 4 cards, and the pod has none: the host's container runtime passes no card on"},
+	} {
+		dir := filepath.Join(t.TempDir(), "cards")
+		err := Links(c.cards, c.want, "/dev", dir)
+		if err == nil || !strings.HasPrefix(err.Error(), c.says) {
+			t.Errorf("%d of %d cards: %v", len(c.cards), c.want, err)
+		}
+		if _, err := os.Stat(dir); err == nil {
+			t.Errorf("%d of %d cards: something is linked", len(c.cards), c.want)
+		}
+	}
+}
+
 func TestNames(t *testing.T) {
-	named, unnamed := Card{UUID: "GPU-7", Minor: 2}, Card{Minor: 2}
-	if named.Name() != "GPU-7" || named.Visible() != "GPU-7" || unnamed.Name() != "nvidia2" || unnamed.Visible() != "2" {
+	named, unnamed := Card{UUID: "GPU-7", Minor: 2}, Card{Minor: 2, Index: 1}
+	if named.Name() != "GPU-7" || named.Visible() != "GPU-7" || unnamed.Name() != "nvidia2" || unnamed.Visible() != "1" {
 		t.Errorf("%s %s, %s %s", named.Name(), named.Visible(), unnamed.Name(), unnamed.Visible())
 	}
 }

@@ -46,6 +46,9 @@ func (n byNVML) Cards() ([]Card, error) {
 		cards = append(cards, c)
 	}
 	sort.Slice(cards, func(i, j int) bool { return cards[i].Minor < cards[j].Minor })
+	for i := range cards {
+		cards[i].Index = i
+	}
 	return cards, nil
 }
 

@@ -19,7 +19,7 @@ func TestNVML(t *testing.T) {
 		t.Fatalf("%d cards of a DGX A100's 8, %v", len(cards), err)
 	}
 	for i, c := range cards {
-		if c.Minor != i || !strings.HasPrefix(c.UUID, "GPU-") || c.Memory < 39<<30 || c.Memory > 41<<30 {
+		if c.Minor != i || c.Index != i || !strings.HasPrefix(c.UUID, "GPU-") || c.Memory < 39<<30 || c.Memory > 41<<30 {
 			t.Errorf("card %d is %+v; want a 40 GiB card", i, c)
 		}
 	}

@@ -40,7 +40,7 @@ func newCommand() *cobra.Command {
 	root := "/run/berth/mps"
 	command := &cobra.Command{Use: "mps", Short: "Share this worker's card among jobs by CUDA MPS", SilenceUsage: true, SilenceErrors: true}
 	command.PersistentFlags().StringVar(&root, "root", root, "where the supervisor listens and keeps a directory a card")
-	command.AddCommand(supervise(&root))
+	command.AddCommand(supervise(&root), cards())
 	for _, hook := range []struct {
 		name, short string
 		run         func(hooks) error
@@ -54,6 +54,30 @@ func newCommand() *cobra.Command {
 		}})
 	}
 	return command
+}
+
+func cards() *cobra.Command {
+	var devices, links string
+	var expect int
+	command := &cobra.Command{Use: "cards", Short: "Name this pod's cards as gres.conf does, and check that they are as many as the site says", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
+		found, note, err := findCards(devices)
+		if err == nil {
+			err = card.Links(found, expect, devices, links)
+		}
+		if err != nil && note != "" {
+			err = fmt.Errorf("%w (found by device files: %s)", err, note)
+		}
+		return err
+	}}
+	flags := command.Flags()
+	flags.StringVar(&devices, "devices", "/dev", "directory of the cards' device files")
+	flags.StringVar(&links, "links", "/run/berth/cards", "directory of their names in gres.conf")
+	flags.IntVar(&expect, "expect", 1, "how many cards the site gives this worker")
+	return command
+}
+
+func findCards(devices string) ([]card.Card, string, error) {
+	return card.Find(card.NVML(), card.Devices{Dir: devices, Visible: os.Getenv("NVIDIA_VISIBLE_DEVICES")})
 }
 
 func supervise(root *string) *cobra.Command {
@@ -103,9 +127,7 @@ func (o options) supervisor(logger *slog.Logger) (*supervisor.Supervisor, error)
 	}
 	return supervisor.New(supervisor.Config{
 		Root: o.root, Log: o.log, Program: o.program, Shared: o.users == "trusted", Memory: memory, Reserve: reserve,
-		Cards: func() ([]card.Card, string, error) {
-			return card.Find(card.NVML(), card.Devices{Dir: o.devices, Visible: os.Getenv("NVIDIA_VISIBLE_DEVICES")})
-		},
+		Cards: func() ([]card.Card, string, error) { return findCards(o.devices) },
 		Slurm: slurm.Commands{Node: o.node, Conf: o.conf, Timeout: 10 * time.Second},
 		JobOf: func(pid int) (string, bool) { return slurm.JobOf("/proc", pid) },
 		Start: 15 * time.Second, Stop: 10 * time.Second, Command: 5 * time.Second,

@@ -144,9 +144,9 @@ func (p *plugin) ListAndWatch(_ *api.Empty, stream grpc.ServerStreamingServer[ap
 	return nil
 }
 
-// Allocate gives the container its cards as /dev/nvidia0, /dev/nvidia1, …,
-// counted from 0 in each container: the box's one node stands for several hosts,
-// and on each of them the cards are counted from 0.
+// Allocate gives the container its cards under their numbers on the node, as NVIDIA's
+// device plugin and container toolkit do: the second card is /dev/nvidia1 also where
+// it is the container's only one.
 func (p *plugin) Allocate(_ context.Context, req *api.AllocateRequest) (*api.AllocateResponse, error) {
 	known := map[string]card{}
 	for _, c := range p.cards {
@@ -157,13 +157,13 @@ func (p *plugin) Allocate(_ context.Context, req *api.AllocateRequest) (*api.All
 		ids := append([]string(nil), r.DevicesIds...)
 		sort.Strings(ids)
 		one := &api.ContainerAllocateResponse{Envs: map[string]string{"NVIDIA_VISIBLE_DEVICES": strings.Join(ids, ",")}}
-		for i, id := range ids {
+		for _, id := range ids {
 			c, ok := known[id]
 			if !ok {
 				return nil, fmt.Errorf("no card %q on this node", id)
 			}
 			one.Devices = append(one.Devices, &api.DeviceSpec{
-				HostPath: c.path, ContainerPath: fmt.Sprintf("/dev/nvidia%d", i), Permissions: "rw",
+				HostPath: c.path, ContainerPath: filepath.Join("/dev", filepath.Base(c.path)), Permissions: "rw",
 			})
 		}
 		answer.ContainerResponses = append(answer.ContainerResponses, one)

@@ -71,8 +71,8 @@ func TestRegistersListsAndAllocates(t *testing.T) {
 	}
 	got := answer.ContainerResponses[0]
 	if got.Envs["NVIDIA_VISIBLE_DEVICES"] != second || len(got.Devices) != 1 ||
-		got.Devices[0].HostPath != "/run/gpu/nvidia1" || got.Devices[0].ContainerPath != "/dev/nvidia0" {
-		t.Errorf("allocated %v; want the second card as the container's first", got)
+		got.Devices[0].HostPath != "/run/gpu/nvidia1" || got.Devices[0].ContainerPath != "/dev/nvidia1" {
+		t.Errorf("allocated %v; want the second card under its number", got)
 	}
 	if _, err := plugin.Allocate(ctx, &api.AllocateRequest{ContainerRequests: []*api.ContainerAllocateRequest{{DevicesIds: []string{"GPU-none"}}}}); err == nil {
 		t.Error("a card that is not there was allocated")

@@ -28,7 +28,7 @@ func onMachine(t *testing.T, m *slurmtest.Machine, s *site.Site) (lines string, 
 	for _, file := range []string{"slurm.conf", "cgroup.conf", "plugstack.conf", hooksFile} {
 		delete(files, file)
 	}
-	files["gres.conf"] = strings.ReplaceAll(files["gres.conf"], "/dev/nvidia", filepath.Join(m.Dir, "nvidia"))
+	files["gres.conf"] = strings.ReplaceAll(files["gres.conf"], "/run/berth/cards/nvidia", filepath.Join(m.Dir, "nvidia"))
 	return lines + "SlurmctldParameters=enable_configless\nSuspendProgram=/bin/true\nResumeProgram=/bin/true\n", files
 }
 

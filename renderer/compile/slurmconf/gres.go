@@ -48,7 +48,10 @@ func poolGRES(pool site.Pool) []GRES {
 	return gres
 }
 
-// gresLine is one line of gres.conf. Worker pods see their cards as /dev/nvidia0 and up.
+// cardNames is where a worker has its cards under the numbers 0 and up, whatever they are on its host (start-slurmd, mps cards).
+const cardNames = "/run/berth/cards/nvidia"
+
+// gresLine is one line of gres.conf.
 type gresLine struct {
 	nodes  string
 	name   string
@@ -66,7 +69,7 @@ func (l gresLine) String() string {
 	if l.count > 0 {
 		fmt.Fprintf(&b, " Count=%d", l.count)
 	}
-	fmt.Fprintf(&b, " File=/dev/nvidia%d", l.device)
+	fmt.Fprintf(&b, " File=%s%d", cardNames, l.device)
 	return b.String()
 }
 

@@ -242,8 +242,8 @@ func TestDefaultsThatBiteAreSet(t *testing.T) {
 func TestSharing(t *testing.T) {
 	s := lab()
 	conf := build(t, s)
-	wantLine(t, conf["gres.conf"], "NodeName=slurm-worker-fast-[0-1] Name=gpu Type=rtx4070 File=/dev/nvidia0")
-	wantLine(t, conf["gres.conf"], "NodeName=slurm-worker-fast-[0-1] Name=mps Type=rtx4070 Count=100 File=/dev/nvidia0")
+	wantLine(t, conf["gres.conf"], "NodeName=slurm-worker-fast-[0-1] Name=gpu Type=rtx4070 File=/run/berth/cards/nvidia0")
+	wantLine(t, conf["gres.conf"], "NodeName=slurm-worker-fast-[0-1] Name=mps Type=rtx4070 Count=100 File=/run/berth/cards/nvidia0")
 	if strings.Contains(conf["slurm.conf"], "ExclusiveUser") {
 		t.Error("trusted users are kept apart")
 	}
@@ -261,7 +261,7 @@ func TestSharing(t *testing.T) {
 	fast.GPUs, fast.Sharing = 2, site.Sharing{Shard: &site.Shard{Count: 4}}
 	s.Pools["fast"] = fast
 	shards := build(t, s)
-	wantLine(t, shards["gres.conf"], "NodeName=slurm-worker-fast-[0-1] Name=shard Type=rtx4070 Count=4 File=/dev/nvidia1")
+	wantLine(t, shards["gres.conf"], "NodeName=slurm-worker-fast-[0-1] Name=shard Type=rtx4070 Count=4 File=/run/berth/cards/nvidia1")
 	if line := lineOf(shards["slurm.conf"], "NodeName=slurm-worker-fast"); !strings.Contains(line, "Gres=gpu:rtx4070:2,shard:rtx4070:8 ") {
 		t.Errorf("two cards of four shards: %s", line)
 	}

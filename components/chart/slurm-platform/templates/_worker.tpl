@@ -39,6 +39,8 @@ containers:
       {{- if $gpus }}
       # What NVIDIA's container toolkit puts into the pod: the driver's libraries and its tools, MPS's among them.
       - {name: NVIDIA_DRIVER_CAPABILITIES, value: "compute,utility"}
+      # start-slurmd looks for so many, and names them as gres.conf does.
+      - {name: BERTH_CARDS, value: {{ $gpus | toString | quote }}}
       {{- end }}
       {{- with get (get $pool "sharing" | default dict) "mps" }}
       # slurmd is started with a supervisor of the card's MPS daemon beside it.
