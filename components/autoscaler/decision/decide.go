@@ -264,12 +264,14 @@ func startable(pool Pool, node *slurmrest.Node) bool {
 
 // renew brings a new template into the pool. First one node tries it: one that is off, if there is one, so that nobody
 // gives anything up for a template that does not work. Once a node has come up with it, workers from older ones are asked to
-// end: idle ones first, and never more at one time than the pool's share, everything counted that is on its way.
+// end: idle ones first, and never more at one time than the pool's share, everything counted that is on its way. In a
+// maintenance window nobody misses an idle worker, so all of them are, and what is on its way there counts for nothing; busy
+// ones are the administrator's there.
 func renew(pool Pool, names []string, nodes map[string]*slurmrest.Node, pods map[string]*Pod) []Action {
 	if pool.Template == "" || pool.Removing {
 		return nil
 	}
-	var idle, busy, spare []Action
+	var idle, busy, spare, window []Action
 	underway := 0
 	for _, name := range names {
 		node, pod := nodes[name], pods[name]
@@ -279,19 +281,26 @@ func renew(pool Pool, names []string, nodes map[string]*slurmrest.Node, pods map
 		if !pool.TemplateProven && len(spare) == 0 && pod == nil && startable(pool, node) {
 			spare = append(spare, Action{Kind: PowerUp, Node: name, Why: "to try the pool's new pod template before workers are replaced"})
 		}
+		maintained := node.State.Has(slurmrest.Maintenance)
 		switch phase := PhaseOf(node); {
-		case phase == Leaving || phase == Starting || phase == Up && (node.State.Has(slurmrest.PowerDown) || pod != nil && !pod.SeenUp) ||
-			phase == Off && failed(node) && pool.blocked(name) == "":
+		case maintained && (!pool.TemplateProven || Busy(node)):
+			continue
+		case !maintained && (phase == Leaving || phase == Starting || phase == Up && (node.State.Has(slurmrest.PowerDown) || pod != nil && !pod.SeenUp) ||
+			phase == Off && failed(node) && pool.blocked(name) == ""):
 			underway++
 			continue
 		case phase != Up || pod == nil || pod.Ended || pod.Terminating || pod.Template == pool.Template ||
-			node.State.Has(slurmrest.Drain|slurmrest.Down|slurmrest.Maintenance):
+			node.State.Has(slurmrest.Drain|slurmrest.Down|slurmrest.PowerDown):
 			continue
 		}
 		action := Action{Kind: PowerDownASAP, Node: name, UID: pod.UID, Why: "the pool's pod template is a new one"}
-		if Busy(node) {
+		switch {
+		case maintained:
+			action.Why += ", and its node is in a maintenance window"
+			window = append(window, action)
+		case Busy(node):
 			busy = append(busy, action)
-		} else {
+		default:
 			idle = append(idle, action)
 		}
 	}
@@ -310,7 +319,7 @@ func renew(pool Pool, names []string, nodes map[string]*slurmrest.Node, pods map
 			all = spare
 		}
 	}
-	return all[:max(0, min(budget, len(all)))]
+	return append(window, all[:max(0, min(budget, len(all)))]...)
 }
 
 // failed tells whether a node is left out because its pod did not come: a replacement that is not there, whatever Slurm

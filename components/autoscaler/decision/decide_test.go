@@ -142,9 +142,10 @@ func list(actions []decision.Action) string {
 }
 
 const (
-	off  = "IDLE+CLOUD+POWERED_DOWN"
-	up   = "IDLE+CLOUD"
-	busy = "MIXED+CLOUD"
+	off   = "IDLE+CLOUD+POWERED_DOWN"
+	up    = "IDLE+CLOUD"
+	busy  = "MIXED+CLOUD"
+	maint = "+MAINTENANCE+RESERVED" // what a reservation with the flag MAINT adds while it lasts
 )
 
 func TestFloor(t *testing.T) {
@@ -160,6 +161,7 @@ func TestFloor(t *testing.T) {
 		{1, []string{"DOWN+CLOUD+POWERED_DOWN", off}, "PowerUp n-1"},
 		{1, []string{"IDLE+CLOUD+DRAIN+POWERED_DOWN", off}, "PowerUp n-1"},
 		{2, []string{off, "IDLE+CLOUD+POWERING_DOWN", off}, "PowerUp n-0, PowerUp n-2"},
+		{2, []string{off + maint, off, "IDLE+CLOUD+DRAIN+POWERED_DOWN" + maint, off}, "PowerUp n-1, PowerUp n-3"},
 	} {
 		names, nodes, pods := fleet(t, test.states...)
 		pool := decision.Pool{Floor: test.min, Max: len(names), Template: "t1", ConfigAccepted: true}
@@ -181,12 +183,30 @@ func TestNewTemplate(t *testing.T) {
 		{[]string{busy, "MIXED+CLOUD+DRAIN+POWER_DOWN", off, off}, ""},
 		{[]string{busy, "IDLE+CLOUD+POWERING_DOWN", off, off}, ""},
 		{[]string{up, up, up, up, up, up, up, up}, "PowerDownASAP n-0, PowerDownASAP n-1"},
+		// In a maintenance window all idle ones, at once; what runs there is left alone.
+		{[]string{up + maint, up + maint, up + maint, busy + maint, up, up, off, off}, "PowerDownASAP n-0, PowerDownASAP n-1, PowerDownASAP n-2, PowerDownASAP n-4, PowerDownASAP n-5"},
+		{[]string{"IDLE+CLOUD+POWERING_DOWN" + maint, "IDLE+CLOUD+DRAIN+POWER_DOWN" + maint, busy + maint, up}, "PowerDownASAP n-3"},
 	} {
 		names, nodes, pods := fleet(t, test.states...)
 		pool := decision.Pool{Max: len(names), Template: "t2", TemplateProven: true, RenewBusy: true, ConfigAccepted: true}
 		actions, _ := decision.Decide(pool, names, nodes, pods)
 		if got := list(actions); got != test.want {
 			t.Errorf("%v: %s, want %s", test.states, got, test.want)
+		}
+	}
+}
+
+// A template that no node came up with yet is not tried on nodes in a maintenance window, which nobody wakes.
+func TestNewTemplateIsTriedOutsideTheWindow(t *testing.T) {
+	for states, want := range map[string]string{
+		up + maint + " " + off + maint:                        "",
+		up + maint + " " + off + maint + " " + up:             "PowerDownASAP n-2",
+		up + maint + " " + up + " " + off + maint + " " + off: "PowerUp n-3",
+	} {
+		names, nodes, pods := fleet(t, strings.Fields(states)...)
+		pool := decision.Pool{Max: len(names), Template: "t2", RenewBusy: true, ConfigAccepted: true}
+		if actions, _ := decision.Decide(pool, names, nodes, pods); list(actions) != want {
+			t.Errorf("%s: %s, want %s", states, list(actions), want)
 		}
 	}
 }

@@ -109,7 +109,7 @@ func (n *modelNode) alloc() {
 }
 
 func (n *modelNode) usable() bool {
-	return !n.has(slurmrest.Drain | slurmrest.Down | slurmrest.PowerDown | slurmrest.PoweringDown)
+	return !n.has(slurmrest.Drain | slurmrest.Down | slurmrest.PowerDown | slurmrest.PoweringDown | slurmrest.Maintenance)
 }
 
 // askPowerUp is slurmctld's power-up of a powered-down node.
@@ -149,7 +149,7 @@ func (m *model) environment(n *modelNode, event int) {
 			w.jobs--
 		}
 	case 3: // idle for SuspendTime (SuspendExcStates keeps DOWN and DRAIN up)
-		if n.phase() == decision.Up && n.usable() && n.node.AllocCPUs == 0 && alive {
+		if n.phase() == decision.Up && !n.has(slurmrest.Drain|slurmrest.Down|slurmrest.PowerDown) && n.node.AllocCPUs == 0 && alive {
 			n.powerDown()
 		}
 	case 4: // POWER_DOWN_ASAP: the last job has ended
@@ -200,6 +200,12 @@ func (m *model) environment(n *modelNode, event int) {
 		if alive && n.phase() == decision.Starting && w.born == n.powerUp && !w.pod.SeenUp {
 			w.pod.Problem = "0/2 nodes are available: 2 Insufficient nvidia.com/gpu"
 		}
+	case 15: // a reservation with the flag MAINT begins or ends; jobs that run go on (IGNORE_JOBS)
+		if n.has(slurmrest.Maintenance) {
+			n.set(slurmrest.Maintenance|slurmrest.Reserved, 0)
+		} else {
+			n.set(0, slurmrest.Maintenance|slurmrest.Reserved)
+		}
 	case 12: // the autoscaler is away for long: idle, powered down, and wanted again
 		for _, event := range []int{3, 5, 0} {
 			m.environment(n, event)
@@ -208,7 +214,7 @@ func (m *model) environment(n *modelNode, event int) {
 	n.alloc()
 }
 
-const events = 15
+const events = 16
 
 func (n *modelNode) reason(m *model, text string) { n.node.Reason, n.node.ReasonAt = text, m.now }
 
@@ -263,6 +269,9 @@ func (m *model) do(action decision.Action) {
 			n.reason(m, "berth: "+action.Why)
 		}
 	case decision.PowerUp:
+		if n.has(slurmrest.Maintenance) {
+			m.violated("%s is woken in a maintenance window", action.Node)
+		}
 		if n.phase() == decision.Off && n.usable() {
 			n.askPowerUp()
 		}
@@ -352,7 +361,7 @@ func (m *model) round(crashAfter int) {
 
 // order puts what moves a node through its life first, because rapid draws what comes first more often: a round, a job, a
 // registration, and so on.
-var order = []int{events, 0, 1, 2, 12, 3, 4, 5, events, 10, 7, 8, 6, 9, 11, 13, 14, events}
+var order = []int{events, 0, 1, 2, 12, 3, 4, 5, events, 10, 7, 8, 6, 9, 11, 13, 14, 15, events}
 
 // play draws a schedule of events and rounds.
 func (m *model) play() {
@@ -407,13 +416,13 @@ func (m *model) atRest() {
 		if out && n.phase() != decision.Off {
 			m.violated("%s is to be off and is %s %q", n.node.Name, n.node.State, n.node.Reason)
 		}
-		if n.worker != nil && m.pool.RenewBusy && n.worker.pod.Template != m.pool.Template {
+		if n.worker != nil && m.pool.RenewBusy && !n.has(slurmrest.Maintenance) && n.worker.pod.Template != m.pool.Template {
 			m.violated("%s never gets the new template: %s", n.node.Name, n.node.State)
 		}
 		if decision.InService(&n.node) {
 			inService++
 		}
-		if !out {
+		if !out && !n.has(slurmrest.Maintenance) {
 			usable++
 		}
 	}

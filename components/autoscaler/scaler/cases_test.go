@@ -561,6 +561,34 @@ func TestHeadroomInShares(t *testing.T) {
 	}
 }
 
+// A reservation with the flag MAINT: nodes in it are not woken, by no floor and no new template; the floor is kept beside them, and
+// the pool is Ready although a floor that the window leaves no room for is not reached. A drain of the administrator's stays.
+func TestMaintenanceWindow(t *testing.T) {
+	s := newStage(t, func(p *v1alpha1.WorkerPool) { p.Spec.Min = 2 })
+	const window = "+MAINTENANCE+RESERVED"
+	s.nodes(off+window, "IDLE+CLOUD+DRAIN+POWERED_DOWN"+window)
+	s.slurm.nodes[node1].Reason = "new fans"
+	s.round()
+	s.wantUpdates()
+	if floor := s.pool().Status.Floor; floor.Nodes != 0 {
+		t.Errorf("floor %+v with every node in the window", floor)
+	}
+	if c := s.condition(v1alpha1.ConditionReady); c.Status != metav1.ConditionTrue {
+		t.Errorf("%+v", c)
+	}
+	s.nodes(off+window, off)
+	s.round()
+	s.wantUpdates(node1 + " POWER_UP")
+	// One that is up when its window begins does not count, and slurmctld is told to keep another beside it.
+	s.up(off, idle)
+	s.nodes(off, idle+window)
+	s.round()
+	s.wantUpdates(node0 + " POWER_UP")
+	if floor := s.pool().Status.Floor; floor.Nodes != 2 || floor.Because != "min, beside 1 in a maintenance window" {
+		t.Errorf("floor %+v", floor)
+	}
+}
+
 // A node whose name or state words nobody understands is left alone, and said.
 func TestUnknownWordsAreLeftAlone(t *testing.T) {
 	s := newStage(t)

@@ -14,16 +14,25 @@ import (
 	"github.com/berth-hpc/berth/components/slurmrest"
 )
 
-// floor is how many of the pool's nodes stay up now. What it must remember is in the pool's status.
+// floor is how many of the pool's nodes stay up now. What it must remember is in the pool's status. Nodes in a maintenance window
+// serve nobody, so those that are up stay beside the others: slurmctld, which keeps as many up as it is told, counts them.
 func (l *Loop) floor(view *view, pool *poolView) (v1alpha1.Floor, error) {
 	spec := &pool.object.Spec
 	if !pool.object.DeletionTimestamp.IsZero() {
 		return v1alpha1.Floor{}, nil
 	}
 	var load floor.Load
+	usable, maintained := int(spec.Max), 0
 	for _, name := range pool.names() {
 		node := view.nodes[name]
 		if node == nil {
+			continue
+		}
+		if node.State.Has(slurmrest.Maintenance) {
+			usable--
+			if decision.InService(node) {
+				maintained++
+			}
 			continue
 		}
 		all, used, err := floor.Shares(node, int(spec.SharePercent))
@@ -42,6 +51,10 @@ func (l *Loop) floor(view *view, pool *poolView) (v1alpha1.Floor, error) {
 	wanted, because, err := floor.Want(spec, load, l.now())
 	if err != nil {
 		return v1alpha1.Floor{}, err
+	}
+	wanted = min(wanted, usable) // the rest is not there before the window ends
+	if wanted > 0 && maintained > 0 {
+		wanted, because = wanted+maintained, fmt.Sprintf("%s, beside %d in a maintenance window", because, maintained)
 	}
 	before := pool.object.Status.Floor
 	if before != nil && before.Nodes > spec.Max {
