@@ -70,9 +70,9 @@ func netTensors(prefix string, n *nn.Net[float32]) []Tensor {
 	return out
 }
 
-// loadNet fills a network's parameters.
-func loadNet(prefix string, n *nn.Net[float32], from map[string]Tensor) error {
-	for _, t := range n.Spec.Layout() {
+// checkNet says whether there are the parameters of a network of a shape.
+func checkNet(prefix string, s *nn.Spec, from map[string]Tensor) error {
+	for _, t := range s.Layout() {
 		name := prefix + "." + t.Name
 		got, ok := from[name]
 		if !ok {
@@ -85,7 +85,17 @@ func loadNet(prefix string, n *nn.Net[float32], from map[string]Tensor) error {
 		if !slices.Equal(got.Shape, shape) || got.Float == nil {
 			return fmt.Errorf("tensor %s has the shape %v, its network needs %v", name, got.Shape, shape)
 		}
-		copy(n.P[t.Offset:], got.Float)
+	}
+	return nil
+}
+
+// loadNet fills a network's parameters.
+func loadNet(prefix string, n *nn.Net[float32], from map[string]Tensor) error {
+	if err := checkNet(prefix, &n.Spec, from); err != nil {
+		return err
+	}
+	for _, t := range n.Spec.Layout() {
+		copy(n.P[t.Offset:], from[prefix+"."+t.Name].Float)
 	}
 	n.Repack()
 	return nil
@@ -136,6 +146,13 @@ func DecodeCheckpoint(b []byte) (*Checkpoint, error) {
 		return nil, fmt.Errorf("the encoding of states (%d features, %d global, %d normalised) makes no sense", e.Row, e.Global, len(e.Shift))
 	}
 	load := func(prefix string, s nn.Spec) (*nn.Net[float32], error) {
+		// Before there is memory for them: a header may claim widths that no memory has room for.
+		if err := s.Validate(); err != nil {
+			return nil, err
+		}
+		if err := checkNet(prefix, &s, ts); err != nil {
+			return nil, err
+		}
 		n, err := nn.New[float32](s)
 		if err != nil {
 			return nil, err
@@ -159,7 +176,13 @@ func DecodeCheckpoint(b []byte) (*Checkpoint, error) {
 func strictJSON(s string, v any) error {
 	d := json.NewDecoder(strings.NewReader(s))
 	d.DisallowUnknownFields()
-	return d.Decode(v)
+	if err := d.Decode(v); err != nil {
+		return err
+	}
+	if d.More() {
+		return fmt.Errorf("there is more after the value")
+	}
+	return nil
 }
 
 // LoadCheckpoint reads a file. Where the file is named after its digest, as training names it, the name must be right.

@@ -80,6 +80,8 @@ type batch struct {
 	ptaus  []float32
 	pcos   []float32
 	index  []int // where the transitions come from
+	// offline is how many of them, the first ones, are of the offline replay.
+	offline int
 }
 
 // NewLearner makes one with random networks.
@@ -188,6 +190,7 @@ func (l *Learner) sample(online, offline *Replay) error {
 	}
 	l.now.reset()
 	l.then.reset()
+	l.now.offline = old
 	scale := l.Scale.Scale()
 	for k := range n {
 		r := online
@@ -300,21 +303,43 @@ func (l *Learner) updateCritics() (float64, error) {
 	return sum / float64(len(losses)), nil
 }
 
-// broken says which batch broke the training.
+// broken says which batch broke the training, and which of its transitions stand out.
 func (l *Learner) broken(who string, err error) error {
-	return &DivergenceError{Who: who, Update: l.Updates, Transitions: append([]int{}, l.now.index...), Err: err}
+	d := &DivergenceError{Who: who, Update: l.Updates, Transitions: append([]int{}, l.now.index...), Offline: l.now.offline, Err: err}
+	each := max(len(l.y)/max(len(d.Transitions), 1), 1)
+	for at, y := range l.y {
+		if k := at / each; y-y != 0 && k < len(d.Transitions) && (len(d.Suspects) == 0 || d.Suspects[len(d.Suspects)-1] != k) {
+			d.Suspects = append(d.Suspects, k)
+		}
+	}
+	return d
 }
 
 // DivergenceError is a loss or gradient that is not finite.
 type DivergenceError struct {
-	Who         string
-	Update      int64
+	Who    string
+	Update int64
+	// Transitions are the batch's places in the replays; the first Offline of them are in the offline one. Suspects are the places
+	// in Transitions whose target is not finite.
 	Transitions []int
+	Offline     int
+	Suspects    []int
 	Err         error
 }
 
 func (d *DivergenceError) Error() string {
-	return fmt.Sprintf("update %d: %s: %v, on the batch of transitions %v; train from the last checkpoint with smaller rates or normalised rewards", d.Update, d.Who, d.Err, d.Transitions)
+	batch := fmt.Sprintf("transitions %v", d.Transitions)
+	if d.Offline > 0 {
+		batch = fmt.Sprintf("transitions %v of the old experience and %v of the new", d.Transitions[:d.Offline], d.Transitions[d.Offline:])
+	}
+	if len(d.Suspects) > 0 {
+		var s []int
+		for _, k := range d.Suspects {
+			s = append(s, d.Transitions[k])
+		}
+		batch += fmt.Sprintf(" (not finite is the target of %v)", s)
+	}
+	return fmt.Sprintf("update %d: %s: %v, on the batch of %s; train from the last checkpoint with smaller rates or normalised rewards", d.Update, d.Who, d.Err, batch)
 }
 
 func (d *DivergenceError) Unwrap() error { return d.Err }

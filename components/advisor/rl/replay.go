@@ -40,12 +40,15 @@ func (r *Replay) Add(t Transition) error {
 	if t.State.N < 1 || t.Action < 0 || t.Action >= t.State.N || len(t.State.X) < t.State.N*r.Row || len(t.State.Global) < r.Global {
 		return fmt.Errorf("a transition takes action %d of %d, with %d and %d features; rows have %d and states %d", t.Action, t.State.N, len(t.State.X), len(t.State.Global), r.Row, r.Global)
 	}
-	for _, v := range t.State.X[:t.State.N*r.Row] {
-		if v-v != 0 {
-			return fmt.Errorf("a feature of a transition is %g", v)
+	for _, part := range [][]float32{t.State.X[:t.State.N*r.Row], t.State.Global[:r.Global]} {
+		for _, v := range part {
+			if v-v != 0 {
+				return fmt.Errorf("a feature of a transition is %g", v)
+			}
 		}
 	}
-	if math.IsNaN(t.Reward-t.Reward) || !(t.Elapsed >= 0) || math.IsInf(t.Elapsed, 0) {
+	// A reward beyond float32 would be infinite in the target.
+	if !(math.Abs(t.Reward) <= math.MaxFloat32) || !(t.Elapsed >= 0) || math.IsInf(t.Elapsed, 0) {
 		return fmt.Errorf("a transition has reward %g and took %g", t.Reward, t.Elapsed)
 	}
 	i := len(r.states)

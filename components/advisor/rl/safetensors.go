@@ -2,6 +2,7 @@ package rl
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
@@ -84,7 +85,7 @@ func DecodeTensors(b []byte) (map[string]string, map[string]Tensor, error) {
 	data := b[8+n:]
 	var meta map[string]string
 	out := map[string]Tensor{}
-	end := int64(0)
+	var spans [][2]int64
 	for name, r := range raw {
 		if name == "__metadata__" {
 			if err := json.Unmarshal(r, &meta); err != nil {
@@ -101,7 +102,16 @@ func DecodeTensors(b []byte) (map[string]string, map[string]Tensor, error) {
 			return nil, nil, err
 		}
 		out[name] = t
-		end = max(end, h.Offsets[1])
+		spans = append(spans, h.Offsets)
+	}
+	// One after the other, without holes and without sharing.
+	slices.SortFunc(spans, func(a, b [2]int64) int { return cmp.Or(cmp.Compare(a[0], b[0]), cmp.Compare(a[1], b[1])) })
+	end := int64(0)
+	for _, s := range spans {
+		if s[0] != end {
+			return nil, nil, fmt.Errorf("a tensor begins at byte %d of the data, the one before ends at %d", s[0], end)
+		}
+		end = s[1]
 	}
 	if end != int64(len(data)) {
 		return nil, nil, fmt.Errorf("the tensors end after %d bytes of data, the file has %d", end, len(data))

@@ -163,7 +163,10 @@ func (t *Trainer) Resume() error {
 	if err := t.resume(&s, ts); err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
-	return t.replayEpisode(ts["episode.actions"].Int)
+	if err := t.replayEpisode(ts["episode.actions"].Int); err != nil {
+		return err
+	}
+	return forget(filepath.Dir(path), latest.State) // what a kill left behind
 }
 
 func (t *Trainer) resume(s *saved, ts map[string]Tensor) error {

@@ -236,15 +236,16 @@ func (t *Trainer) Save() error {
 	if l.State, err = store(states, b); err != nil {
 		return err
 	}
+	// Before latest.json: a training killed between the two resumes and writes the curve again, also after its last step.
+	if err := t.writeCurve(); err != nil {
+		return err
+	}
 	j, err := json.MarshalIndent(l, "", "  ")
 	if err != nil {
 		return err
 	}
 	if err := renameio.WriteFile(filepath.Join(t.Dir, "latest.json"), append(j, '\n'), 0o644); err != nil {
 		return fmt.Errorf("cannot write latest.json (the last checkpoint stays in force): %w", err)
-	}
-	if err := t.writeCurve(); err != nil {
-		return err
 	}
 	return forget(states, l.State)
 }
