@@ -62,12 +62,32 @@ type Outcome struct {
 	Jobs    *metrics.Collector
 	// Renamed counts jobs whose id another job in the system had, and which got a new one, below zero.
 	Renamed int
+	// Ignored counts what jobs said that a pool of processors does not know.
+	Ignored Ignored
 	// CardsHeld is the part of the cards' time during which anybody held a share of the card, on clusters; Summary's utilisation
 	// counts a share as its share of the SMs.
 	CardsHeld float64
 	// Engine is set for clusters, Pool for pools.
 	Engine *engine.Stats
 	Pool   *pool.Stats
+}
+
+// Ignored counts jobs that wait for others, that are tasks of an array of which so many may run at once, and that their users
+// withdrew. A pool runs them like any other job; a cluster heeds all three.
+type Ignored struct {
+	Dependent, Bounded, Withdrawn int
+}
+
+func (i *Ignored) count(j *workload.Job) {
+	if len(j.After) > 0 {
+		i.Dependent++
+	}
+	if j.ArrayLimit > 0 {
+		i.Bounded++
+	}
+	if j.CancelAt > 0 {
+		i.Withdrawn++
+	}
 }
 
 // ClusterPolicies are the policies beyond disciplines.
@@ -108,11 +128,12 @@ func runPool(s Setup, src workload.Source) (*Outcome, error) {
 	if err != nil {
 		return nil, err
 	}
-	renamed := 0
+	renamed, ignored := 0, Ignored{}
 	for j, err := range src {
 		if err != nil {
 			return nil, err
 		}
+		ignored.count(&j)
 		if j.Procs > s.Procs {
 			c.Add(&metrics.Job{ID: j.ID, Submit: j.Submit, Start: j.Submit, End: j.Submit, User: j.User, Deadline: j.Deadline, Failed: true})
 			if s.Job != nil {
@@ -133,7 +154,7 @@ func runPool(s Setup, src workload.Source) (*Outcome, error) {
 		}
 	}
 	e.Drain()
-	return &Outcome{Policy: s.Policy, Summary: c.Summary(float64(s.Procs)), Jobs: c, Pool: e.Stats(), Renamed: renamed}, nil
+	return &Outcome{Policy: s.Policy, Summary: c.Summary(float64(s.Procs)), Jobs: c, Pool: e.Stats(), Renamed: renamed, Ignored: ignored}, nil
 }
 
 func runCluster(s Setup, src workload.Source) (*Outcome, error) {
