@@ -109,6 +109,18 @@ if wanted decision-1000-nodes decision-1000-nodes/memory; then
   fi
 fi
 
+# Its one call to a real slurmctld with 100,000 jobs in the queue, beside the same with none.
+if wanted poll-100000-jobs poll-100000-jobs/unchanged; then
+  if [ -z "${BERTH_SLURM_ROOT:-}" ]; then
+    skip poll-100000-jobs "set BERTH_SLURM_ROOT to a root file system with Slurm"
+  elif BERTH_BENCH=1 go test -count=1 -v -run '^TestBenchPollWithJobs$' ./components/slurmrest >"$work/poll" 2>&1; then
+    print <"$work/poll" || status=1
+  else
+    cat "$work/poll" >&2
+    status=1
+  fi
+fi
+
 # The simulator's figures: it prints the same kind of lines.
 if [ -x "$bin/advisor" ] && "$bin/advisor" sim bench --help >/dev/null 2>&1; then
   "$bin/advisor" sim bench | print || status=1

@@ -144,9 +144,11 @@ func (m *model) environment(n *modelNode, event int) {
 			n.set(flagDown, 0)
 			w.jobs, n.wanted = n.wanted, 0
 		}
-	case 2: // a job ends
+	case 2: // a job ends, or is cancelled while its node starts
 		if alive && w.jobs > 0 {
 			w.jobs--
+		} else if n.phase() == decision.Starting && n.wanted > 0 {
+			n.wanted--
 		}
 	case 3: // idle for SuspendTime (SuspendExcStates keeps DOWN and DRAIN up)
 		if n.phase() == decision.Up && !n.has(slurmrest.Drain|slurmrest.Down|slurmrest.PowerDown) && n.node.AllocCPUs == 0 && alive {
@@ -206,6 +208,12 @@ func (m *model) environment(n *modelNode, event int) {
 		} else {
 			n.set(0, slurmrest.Maintenance|slurmrest.Reserved)
 		}
+	case 16: // somebody deletes the pod by force, or its host is gone: whatever ran in it has ended
+		n.worker = nil
+	case 17: // somebody deletes the pod, which no PodDisruptionBudget holds: after its grace the jobs end with it
+		if alive {
+			w.pod.Terminating = true
+		}
 	case 12: // the autoscaler is away for long: idle, powered down, and wanted again
 		for _, event := range []int{3, 5, 0} {
 			m.environment(n, event)
@@ -214,7 +222,7 @@ func (m *model) environment(n *modelNode, event int) {
 	n.alloc()
 }
 
-const events = 16
+const events = 18
 
 func (n *modelNode) reason(m *model, text string) { n.node.Reason, n.node.ReasonAt = text, m.now }
 
@@ -236,7 +244,7 @@ func (m *model) do(action decision.Action) {
 	case decision.CreatePod:
 		if n.worker == nil { // else 409
 			m.uids++
-			n.worker = &worker{pod: decision.Pod{Name: action.Node, UID: fmt.Sprint(m.uids), Template: m.pool.Template}, born: n.powerUp}
+			n.worker = &worker{pod: decision.Pod{Name: action.Node, UID: fmt.Sprint(m.uids), Template: m.pool.Template, Busy: decision.Busy(&n.node)}, born: n.powerUp}
 		}
 	case decision.DeletePod:
 		m.deletePod(n, action)
@@ -361,7 +369,7 @@ func (m *model) round(crashAfter int) {
 
 // order puts what moves a node through its life first, because rapid draws what comes first more often: a round, a job, a
 // registration, and so on.
-var order = []int{events, 0, 1, 2, 12, 3, 4, 5, events, 10, 7, 8, 6, 9, 11, 13, 14, 15, events}
+var order = []int{events, 0, 1, 2, 12, 3, 4, 5, events, 10, 7, 8, 6, 9, 11, 13, 14, 15, 16, 17, events}
 
 // play draws a schedule of events and rounds.
 func (m *model) play() {
