@@ -11,6 +11,7 @@ import (
 	"cuelang.org/go/cue"
 	"cuelang.org/go/cue/ast"
 	"cuelang.org/go/cue/errors"
+	"cuelang.org/go/cue/parser"
 	"cuelang.org/go/cue/token"
 )
 
@@ -143,7 +144,8 @@ type group struct {
 }
 
 // groups sorts CUE's errors by path and chooses for each path the one that tells the user most: two values of the user's own
-// that contradict each other, else a message of the schema, else whatever CUE says first.
+// that contradict each other, else a message of the schema, else whatever CUE says first. A rule that refuses a default is the
+// last to speak: CUE tells first what else the field may be.
 func groups(err error) []group {
 	var out []group
 	for _, e := range errors.Errors(err) {
@@ -165,7 +167,12 @@ func groups(err error) []group {
 		g := &out[i]
 		best := slices.IndexFunc(g.all, isOwnConflict)
 		if best < 0 {
-			best = slices.IndexFunc(g.all, func(e errors.Error) bool { f, _ := e.Msg(); return f == userMessage })
+			ruled := !slices.ContainsFunc(g.all, func(e errors.Error) bool { return !slices.Contains(e.Path(), rulesField) })
+			for i, e := range g.all {
+				if f, _ := e.Msg(); f == userMessage && (best < 0 || ruled) {
+					best = i
+				}
+			}
 		}
 		best = max(best, 0)
 		g.all[0], g.all[best] = g.all[best], g.all[0]
@@ -261,6 +268,9 @@ func (v *view) word(p *Problem, g group) (meant []string) {
 		p.Mend = "write a value"
 	case strings.HasPrefix(g.format, "conflicting values") && len(g.args) >= 2 && isOwnConflict(g.all[0]):
 		p.Message = fmt.Sprintf("is set twice, to %v and to %v", g.args[0], g.args[1])
+	case strings.HasPrefix(g.format, "conflicting values") && len(g.args) == 2 && isLiteral(g.args[0]) && isLiteral(g.args[1]):
+		p.Message = fmt.Sprintf("follows from other fields; %v and %v cannot both be", g.args[0], g.args[1])
+		p.Mend = "leave it out"
 	case strings.HasPrefix(g.format, "conflicting values") && len(g.args) == 4:
 		p.Message = mismatch(g.args)
 	default:
@@ -268,6 +278,16 @@ func (v *view) word(p *Problem, g group) (meant []string) {
 		p.Mend = suggestKnown(p.Message)
 	}
 	return meant
+}
+
+// isLiteral reports whether what CUE prints for a value is one literal: a text, a number or a truth value, and no rule.
+func isLiteral(value any) bool {
+	expr, err := parser.ParseExpr("", fmt.Sprint(value))
+	if err != nil {
+		return false
+	}
+	_, ok := expr.(*ast.BasicLit)
+	return ok
 }
 
 // mismatch words "conflicting values 5 and string (mismatched types int and string)" by what is wanted.

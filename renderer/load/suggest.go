@@ -140,8 +140,13 @@ func describeField(site cue.Value, path []string) string {
 
 var knownNames = regexp.MustCompile(`"([^"]+)" is not in .*\(known: ([^)]*)\)`)
 
-// suggestKnown finds the nearest of the names that a message of the schema lists.
+var noneKnown = regexp.MustCompile(`is not in \S+ \(known: none\)`)
+
+// suggestKnown finds the nearest of the names that a message of the schema lists, and what to do where it lists none.
 func suggestKnown(message string) string {
+	if noneKnown.MatchString(message) {
+		return "add it there, or leave this out"
+	}
 	m := knownNames.FindStringSubmatch(message)
 	if m == nil {
 		return ""

@@ -21,8 +21,9 @@ import (
 
 // wrongSite is a shipped site with a mistake in it, read from testdata/wrong: lines that start with "- " are taken out of
 // the site's file and the "+ " line put in their place; without "- " lines the "+ " lines go to the file's end. The "@ "
-// line holds a piece of the line that the message must point at (else the first "+ " line), "! " what berth says, and
-// "cue! " what cue vet alone says where that is not the same, and "problems " how many places are to be told of, if not one.
+// line holds a piece of the line that the message must point at (else the first "+ " line), "! " what berth says, "cue! " what
+// cue vet alone says where that is not the same, and "problems " how many places are to be told of, if not one. The stranger of
+// stranger_test.go has "says " and "~ ".
 type wrongSite struct {
 	site     string
 	old, new []string
@@ -30,6 +31,8 @@ type wrongSite struct {
 	want     string
 	wantCUE  string
 	problems int
+	says     string
+	choices  [][2]string
 }
 
 func parseWrong(t *testing.T, text string) wrongSite {
@@ -53,6 +56,11 @@ func parseWrong(t *testing.T, text string) wrongSite {
 			w.problems, _ = strconv.Atoi(rest)
 		case "cue!":
 			w.wantCUE = rest
+		case "says":
+			w.says = rest
+		case "~":
+			from, to, _ := strings.Cut(rest, " => ")
+			w.choices = append(w.choices, [2]string{from, to})
 		case "":
 		default:
 			t.Fatalf("cannot read line %q", line)
@@ -180,7 +188,11 @@ func checkConcern(t *testing.T, dir string, cases []txtar.File, fired *firedRule
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	lines := make([]int, len(cases))
+	mended := dir + "-mended" // beside it: CUE counts the files of the directories above to a package
+	if err := os.Mkdir(mended, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	lines, texts := make([]int, len(cases)), make([]string, len(cases))
 	for i, c := range cases {
 		w := parseWrong(t, string(c.Data))
 		original, err := os.ReadFile(filepath.Join("..", "..", "clusters", w.site+".cue"))
@@ -189,8 +201,8 @@ func checkConcern(t *testing.T, dir string, cases []txtar.File, fired *firedRule
 		}
 		var text string
 		text, lines[i] = w.mutate(t, string(original))
-		text = regexp.MustCompile(`(?m)^`+w.site+`:`).ReplaceAllString(text, siteName(i)+":")
-		if err := os.WriteFile(filepath.Join(dir, siteName(i)+".cue"), []byte(text), 0o644); err != nil {
+		texts[i] = regexp.MustCompile(`(?m)^`+w.site+`:`).ReplaceAllString(text, siteName(i)+":")
+		if err := os.WriteFile(filepath.Join(dir, siteName(i)+".cue"), []byte(texts[i]), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -218,6 +230,15 @@ func checkConcern(t *testing.T, dir string, cases []txtar.File, fired *firedRule
 					continue
 				}
 				own = append(own, p)
+				p.File = w.site + ".cue"
+				t.Logf("%s", p)
+			}
+			text, ok := w.mend(t, texts[i], own)
+			if !ok {
+				t.Errorf("a stranger finds no mend in\n%v", own)
+			}
+			if err := os.WriteFile(filepath.Join(mended, siteName(i)+".cue"), []byte(text), 0o644); err != nil {
+				t.Fatal(err)
 			}
 			if len(own) != w.problems {
 				t.Errorf("one mistake gives %d problems, want %d:\n%v", len(own), w.problems, own)
@@ -229,6 +250,18 @@ func checkConcern(t *testing.T, dir string, cases []txtar.File, fired *firedRule
 			}
 			t.Errorf("load says\n%v\nwant %q at line %d", own, w.want, lines[i])
 		})
+	}
+	_, problems, err = inspect(mended, nil)
+	if err != nil {
+		t.Fatalf("the mended sites: %v", err)
+	}
+	for _, p := range problems {
+		i, err := strconv.Atoi(strings.TrimSuffix(strings.TrimPrefix(filepath.Base(p.File), "case"), ".cue"))
+		if err != nil {
+			t.Errorf("the mended sites: %v", p)
+			continue
+		}
+		t.Errorf("%s, as a stranger mends it: %v", cases[i].Name, p)
 	}
 }
 
