@@ -116,7 +116,8 @@ func (a Answer) append(b []byte) []byte {
 
 func (s *Service) act(w http.ResponseWriter, _ *http.Request, body []byte, started time.Time) {
 	var request struct {
-		Jobs []Job `json:"jobs"`
+		Jobs  []Job    `json:"jobs"`
+		Nodes []string `json:"nodes"`
 	}
 	if err := json.Unmarshal(body, &request); err != nil {
 		s.refuse(w, http.StatusBadRequest, "not a list of jobs: "+err.Error())
@@ -126,7 +127,7 @@ func (s *Service) act(w http.ResponseWriter, _ *http.Request, body []byte, start
 		s.refuse(w, http.StatusBadRequest, "more than "+strconv.Itoa(maxActJobs)+" jobs at once")
 		return
 	}
-	s.write(w, http.StatusOK, s.Act(request.Jobs, started))
+	s.write(w, http.StatusOK, s.Act(request.Jobs, request.Nodes, started))
 }
 
 func (s *Service) snapshot(w http.ResponseWriter, _ *http.Request, body []byte, _ time.Time) {

@@ -20,6 +20,7 @@ type metrics struct {
 
 	rerankOrder   prometheus.Gauge
 	rerankWritten prometheus.Counter
+	placements    *prometheus.CounterVec
 }
 
 func newMetrics(s *Service) *metrics {
@@ -55,6 +56,9 @@ func newMetrics(s *Service) *metrics {
 	m.rerankWritten = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "advisor_rerank_updates_total", Help: "Site factors of waiting jobs that were written.",
 	})
+	m.placements = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "advisor_placements_total", Help: "Held jobs that were placed, would have been (shadow), went back to Slurm's own rules (returned), or that slurmctld refused to change.",
+	}, []string{"outcome"})
 	gauge := func(name, help string, value func() float64) prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value)
 	}
@@ -65,7 +69,7 @@ func newMetrics(s *Service) *metrics {
 		return 0
 	}
 	m.registry.MustRegister(
-		abstained, advised, m.seconds, m.refused, m.demotions, m.requests, m.rerankOrder, m.rerankWritten,
+		abstained, advised, m.seconds, m.refused, m.demotions, m.requests, m.rerankOrder, m.rerankWritten, m.placements,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		gauge("advisor_snapshot_age_seconds", "Age of the snapshot; -1: there is none.", func() float64 { return s.Health().AgeSeconds }),
 		gauge("advisor_abstention_share", "Share of abstentions in the last ten minutes.", func() float64 {

@@ -9,6 +9,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/google/renameio/v2"
 
+	"github.com/berth-hpc/berth/components/advisor/placement/custody"
 	"github.com/berth-hpc/berth/components/advisor/policy"
 	"github.com/berth-hpc/berth/components/advisor/sim/workload"
 	"github.com/berth-hpc/berth/components/advisor/snapshot"
@@ -291,8 +293,8 @@ type Placement struct {
 	Abstain    Reason  `json:"abstain,omitempty"`
 }
 
-// Act chooses a held job and a place for it.
-func (s *Service) Act(jobs []Job, started time.Time) Placement {
+// Act chooses a held job and a place for it, among the nodes; no nodes: all.
+func (s *Service) Act(jobs []Job, among []string, started time.Time) Placement {
 	c := s.current.Load()
 	now := s.now()
 	p := Placement{Job: -1, Node: -1, Card: -1, Mode: c.settings.Mode, Checkpoint: c.loaded.Digest}
@@ -305,7 +307,11 @@ func (s *Service) Act(jobs []Job, started time.Time) Placement {
 		}
 	}
 	if p.Abstain == "" {
-		if action, found := c.prepared.Act(requests); found {
+		prepared, site := c.offered(among)
+		if action, found := prepared.Act(requests); found {
+			if site != nil {
+				action.Node = site[action.Node]
+			}
 			p.Abstain = at.after(policy.Advice{Value: action.Value}, s.now().Sub(started))
 			if p.Abstain == "" {
 				p.Job, p.Node, p.Card, p.Value = action.Job, action.Node, action.Card, action.Value
@@ -318,6 +324,44 @@ func (s *Service) Act(jobs []Job, started time.Time) Placement {
 	s.count(&c.settings, p.Abstain, now, started)
 	return p
 }
+
+// offered is the policy on the nodes to choose among, and their indices in the site's order (nil: they are all). A policy has as many
+// places to choose among as the site's topology has cards: cards beyond it are not offered.
+func (c *current) offered(among []string) (policy.Prepared, []int) {
+	left := Actions(c.settings.Topology)
+	bounded := c.settings.Topology != ""
+	site := make([]int, 0, len(c.cluster.Nodes))
+	for i := range c.cluster.Nodes {
+		n := &c.cluster.Nodes[i]
+		if cards := len(n.CardMilli); bounded && cards > 0 {
+			if cards > left {
+				continue
+			}
+			left -= cards
+		}
+		if len(among) == 0 || slices.Contains(among, n.Name) {
+			site = append(site, i)
+		}
+	}
+	if len(site) == len(c.cluster.Nodes) {
+		return c.prepared, nil
+	}
+	state := *c.cluster
+	state.Nodes = make([]policy.Node, len(site))
+	for at, i := range site {
+		state.Nodes[at] = c.cluster.Nodes[i]
+	}
+	return c.loaded.Policy.Prepare(&state), site
+}
+
+// Placing says how much the placement controller may do, and with which jobs.
+func (s *Service) Placing() (Mode, custody.Terms) {
+	placement := &s.current.Load().settings.Placement
+	return placement.Mode, placement.Terms
+}
+
+// CountPlacement counts what the placement controller did with a job.
+func (s *Service) CountPlacement(outcome string) { s.metrics.placements.WithLabelValues(outcome).Inc() }
 
 // Health is what /healthz says.
 type Health struct {

@@ -254,23 +254,73 @@ func TestAct(t *testing.T) {
 	s, _ := newService(t, strings.Replace(settings(Shadow), "{", `{"nodeOrder":["slurm-worker-b-","slurm-worker-a-"],`, 1))
 	give(t, s, whole(start, 10))
 	jobs := []Job{{ID: 7, LimitMinutes: 60, TRESPerNode: "gres/mps:50"}, {ID: 8, LimitMinutes: 5, TRESPerNode: "gres:gpu:rtx3080:1"}}
-	got := s.Act(jobs, start)
+	got := s.Act(jobs, nil, start)
 	if got.Job != 0 && got.Job != 1 {
 		t.Fatalf("%+v", got)
 	}
-	got = s.Act(jobs[:1], start) // half a card: the one that is already a quarter full, which is the first node
+	got = s.Act(jobs[:1], nil, start) // half a card: the one that is already a quarter full, which is the first node
 	if got.JobID != 7 || got.Node != 0 || got.NodeName != "slurm-worker-b-0" || got.Card != 0 {
 		t.Errorf("%+v", got)
 	}
 	if testutil.ToFloat64(s.metrics.requests.WithLabelValues("400")) != 0 || s.lastNode.Load() != 0 || s.lastCard.Load() != 0 {
 		t.Error("the last placement is not told")
 	}
-	got = s.Act(jobs[1:], start)
+	got = s.Act(jobs[1:], nil, start)
 	if got.NodeName != "slurm-worker-a-0" {
 		t.Errorf("%+v", got)
 	}
-	if got = s.Act([]Job{{ID: 9, TRESPerNode: "gres/gpu:4"}}, start); got.Job != -1 || got.Node != -1 || got.Card != -1 {
+	if got = s.Act([]Job{{ID: 9, TRESPerNode: "gres/gpu:4"}}, nil, start); got.Job != -1 || got.Node != -1 || got.Card != -1 {
 		t.Errorf("a job that fits nowhere: %+v", got)
+	}
+}
+
+// /act chooses among the nodes that it is given, and offers no more cards than the site's topology has; a node's index stays the site's.
+func TestActAmongNodes(t *testing.T) {
+	s, _ := newService(t, strings.Replace(settings(Shadow), "{", `{"nodeOrder":["slurm-worker-b-","slurm-worker-a-"],`, 1))
+	d := whole(start, 10)
+	for i := range 3 {
+		d.Nodes = append(d.Nodes, snapshot.Node{Name: fmt.Sprintf("slurm-worker-a-%d", i+1), State: []string{"IDLE"}, CPUs: 8, MemoryMiB: 32000, Gres: "gpu:rtx3080:1"})
+	}
+	d.Nodes = append(d.Nodes, snapshot.Node{Name: "slurm-worker-cpu-0", State: []string{"IDLE"}, CPUs: 64, MemoryMiB: 32000})
+	give(t, s, d)
+	card := []Job{{ID: 7, LimitMinutes: 60, TRESPerJob: "gres/gpu=1", Nodes: 1}}
+	for _, c := range []struct {
+		among []string
+		jobs  []Job
+		want  string
+	}{
+		{nil, card, "1 slurm-worker-a-0"},
+		{[]string{"slurm-worker-a-1"}, card, "2 slurm-worker-a-1"},
+		{[]string{"slurm-worker-a-2", "slurm-worker-a-3"}, card, "-1 "}, // the topology has three cards
+		{[]string{"nonesuch"}, card, "-1 "},
+		{[]string{"slurm-worker-a-0", "slurm-worker-cpu-0"}, []Job{{ID: 7, CPUs: 32}}, "5 slurm-worker-cpu-0"},
+	} {
+		if got := s.Act(c.jobs, c.among, start); fmt.Sprint(got.Node, " ", got.NodeName) != c.want {
+			t.Errorf("%v: %+v, want %s", c.among, got, c.want)
+		}
+	}
+	status, text := call(t, s.Handler(""), "POST", "/act", "", `{"jobs":[{"id":3,"tres_per_job":"gres/gpu=1"}],"nodes":["slurm-worker-a-1"]}`)
+	if status != 200 || !strings.Contains(text, `"node":"slurm-worker-a-1"`) {
+		t.Error(status, text)
+	}
+}
+
+// Placement has a switch of its own, and terms that are whole.
+func TestPlacingSettings(t *testing.T) {
+	s, _ := newService(t, settings(Live))
+	if mode, _ := s.Placing(); mode != Off {
+		t.Errorf("placement is %s where nothing says so", mode)
+	}
+	configure(t, s, strings.Replace(settings(Live), "{", `{"placement":{"mode":"live","jobNamePrefix":"placed-","qos":["q"],"startSeconds":60},`, 1))
+	if mode, terms := s.Placing(); mode != Live || terms.JobNamePrefix != "placed-" || terms.QOS[0] != "q" || terms.GiveUpSeconds != 900 || terms.StartSeconds != 60 {
+		t.Errorf("%s %+v", mode, terms)
+	}
+	for text, want := range map[string]string{
+		`{"mode":"auto","jobNamePrefix":"x"}`: `mode "auto" is not`, `{"mode":"shadow"}`: "no jobs are chosen", `{"mode":"live","jobNamePrefix":"x","giveUpSeconds":-1}`: "must be above 0",
+	} {
+		if err := s.Configure([]byte(`{"mode":"live","placement":`+text+`}`), nobody); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", text, err, want)
+		}
 	}
 }
 

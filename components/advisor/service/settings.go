@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/berth-hpc/berth/components/advisor/placement/custody"
 )
 
 // Mode is how much the advisor may do.
@@ -49,6 +51,15 @@ type Settings struct {
 	Watch Watch `json:"watch,omitzero"`
 	// Rerank is the re-ranking of jobs that wait.
 	Rerank Rerank `json:"rerank,omitzero"`
+	// Placement is the placement of held jobs.
+	Placement Placing `json:"placement,omitzero"`
+}
+
+// Placing is how much the placement controller may do, and with which jobs.
+type Placing struct {
+	Mode Mode `json:"mode"` // "": off
+	// Terms: GiveUpSeconds 0 is 900, StartSeconds 0 is 600.
+	custody.Terms
 }
 
 // Rerank is how much waiting jobs may be re-ranked.
@@ -114,6 +125,15 @@ func ParseSettings(data []byte) (Settings, error) {
 	if s.Rerank.LeaseSeconds == 0 {
 		s.Rerank.LeaseSeconds = 60
 	}
+	if s.Placement.Mode == "" {
+		s.Placement.Mode = Off
+	}
+	if s.Placement.GiveUpSeconds == 0 {
+		s.Placement.GiveUpSeconds = 900
+	}
+	if s.Placement.StartSeconds == 0 {
+		s.Placement.StartSeconds = 600
+	}
 	if s.AbstainAlertShare == 0 {
 		s.AbstainAlertShare = 0.5
 	}
@@ -124,12 +144,19 @@ func ParseSettings(data []byte) (Settings, error) {
 		return s, fmt.Errorf("settings: rerank: mode %q is not off, shadow or live", s.Rerank.Mode)
 	case s.Rerank.UpdatesPerMinute < 0 || s.Rerank.LeaseSeconds < 0:
 		return s, fmt.Errorf("settings: rerank: a number is negative")
+	case !s.Placement.Mode.known():
+		return s, fmt.Errorf("settings: placement: mode %q is not off, shadow or live", s.Placement.Mode)
 	case s.MaxBoost < 0:
 		return s, fmt.Errorf("settings: maxBoost %d is negative", s.MaxBoost)
 	case s.SnapshotTTLSeconds < 0 || s.BudgetMilliseconds < 0 || s.DecisionsPerSecond < 0 || s.Watch.MinJobs < 0:
 		return s, fmt.Errorf("settings: a number is negative")
 	case s.Checkpoint != "" && !digest(s.Checkpoint):
 		return s, fmt.Errorf("settings: checkpoint %q is not sha256: and 64 hexadecimal digits", s.Checkpoint)
+	}
+	if s.Placement.Mode != Off {
+		if err := s.Placement.Check(); err != nil {
+			return s, fmt.Errorf("settings: placement: %w", err)
+		}
 	}
 	return s, nil
 }
