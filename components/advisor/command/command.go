@@ -35,7 +35,7 @@ func New() *cobra.Command {
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	root.AddCommand(newSim(), newServe(), newLog(), newTrain(), newFinetune(), newSweep(), newCheckpoint())
+	root.AddCommand(newSim(), newServe(), newPlace(), newLog(), newTrain(), newFinetune(), newSweep(), newCheckpoint())
 	return root
 }
 

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/berth-hpc/berth/components/advisor/placement/custody"
 	"github.com/berth-hpc/berth/components/advisor/rerank/lease"
 	"github.com/berth-hpc/berth/components/advisor/service"
 	"github.com/berth-hpc/berth/components/guard/ranks"
@@ -107,7 +108,7 @@ func (c *realCluster) asked() string {
 func (c *realCluster) eventually(what string, holds func() bool) {
 	c.t.Helper()
 	slurmtest.Eventually(c.t, 90*time.Second, what, func() (bool, string) {
-		return holds(), c.asked() + c.Log("slurmrestd.log") + c.Log("slurmctld.log")
+		return holds(), c.asked() + c.Client("scontrol", "show", "node") + c.Log("slurmrestd.log") + c.Log("slurmctld.log")
 	})
 }
 
@@ -241,4 +242,110 @@ func TestRealReranking(t *testing.T) {
 func before(lines, a, b string) bool {
 	lines = "\n" + lines + "\n"
 	return strings.Index(lines, "\n"+a+"\n") < strings.Index(lines, "\n"+b+"\n")
+}
+
+// Held jobs get the node that the advisor chooses, one after the other; what can't be placed goes back, whoever is there to give it
+// back; and people's own holds are left alone.
+func TestRealPlacement(t *testing.T) {
+	c := startCluster(t, jobsubmit.Settings{Mode: jobsubmit.Live, Rerank: true})
+	const placing = `,"placement":{"mode":%q,"jobNamePrefix":"placed-","giveUpSeconds":%d,"startSeconds":%d}`
+	c.configure(service.Live, fmt.Sprintf(placing, "shadow", 3600, 3600))
+	log, _ := c.serve()
+	c.eventually("a first snapshot", func() bool { return strings.Contains(c.asked(), `"cluster":"berth"`) })
+	job := func(id string) string { return c.Client("scontrol", "show", "job", id) }
+	has := func(id string, words ...string) bool {
+		shown := job(id)
+		for _, word := range words {
+			if !strings.Contains(shown, word) {
+				return false
+			}
+		}
+		return true
+	}
+	const node = "slurm-worker-cpu-0"
+
+	first, second, third := c.submit(10, "--hold", "--job-name=placed-1"), c.submit(20, "--hold", "--job-name=placed-2", "--comment=mine"), c.submit(30, "--hold", "--job-name=placed-3")
+	own := c.submit(10, "--hold", "--job-name=mine")
+	array := c.submit(10, "--hold", "--job-name=placed-array", "--array=1-2")
+	admin := c.submit(10, "--job-name=placed-admin")
+	c.Client("scontrol", "hold", admin)
+	c.eventually("shadow says where the three would go", func() bool {
+		return strings.Count(log.String(), `"msg":"would place a job","mode":"shadow"`) == 3
+	})
+	for _, id := range []string{first, second, third} {
+		if !has(id, "Reason=JobHeldUser", "ReqNodeList=(null)") || has(id, "placement:") {
+			t.Errorf("shadow changed a job: %s", job(id))
+		}
+	}
+
+	// Two CPUs: the third finds no room beside the first two, which wait for a partition that is down, and goes back in the end.
+	c.configure(service.Live, fmt.Sprintf(placing, "live", 3600, 3600))
+	c.eventually("the first two are placed", func() bool {
+		return has(first, "ReqNodeList="+node, "AdminComment=placement: node="+node+" at=20") && has(second, "ReqNodeList="+node, "Comment=mine", "placement: node="+node)
+	})
+	if has(first, "Priority=0 ") || strings.Contains(job(first), "JobHeld") {
+		t.Errorf("a placed job is still held: %s", job(first))
+	}
+	c.eventually("there is no room for the third", func() bool { return strings.Contains(log.String(), "held jobs are not placed") })
+	c.configure(service.Live, fmt.Sprintf(placing, "live", 5, 3600))
+	c.eventually("the third goes back", func() bool {
+		return has(third, "ReqNodeList=(null)", "AdminComment=placement: none (no place within 5s)") && !strings.Contains(job(third), "JobHeld")
+	})
+	features := c.submit(10, "--hold", "--job-name=placed-f", "--exclude="+node)
+	c.eventually("a job that excludes nodes goes back", func() bool {
+		return has(features, "AdminComment=placement: none (it excludes nodes)") && !strings.Contains(job(features), "JobHeld")
+	})
+
+	// Placed jobs that do not start may run anywhere.
+	c.configure(service.Live, fmt.Sprintf(placing, "live", 3600, 5))
+	c.eventually("the first is not bound to a node any more", func() bool {
+		return has(first, "ReqNodeList=(null)", "AdminComment=placement: none (not started on "+node+" within 5s)") &&
+			has(second, "ReqNodeList=(null)", "placement: none (not started on")
+	})
+
+	// A drained node gets no job, also when the advisor has not seen it yet; once it is well again it does, and the job runs there.
+	c.configure(service.Live, fmt.Sprintf(placing, "live", 3600, 3600))
+	c.Client("scancel", first, second, third, features)
+	c.Client("scontrol", "update", "NodeName="+node, "State=DRAIN", "Reason=test")
+	fourth := c.submit(10, "--hold", "--job-name=placed-4")
+	time.Sleep(5 * time.Second)
+	if !has(fourth, "Reason=JobHeldUser", "ReqNodeList=(null)") || has(fourth, "placement:") {
+		t.Errorf("a job was placed on a drained node: %s", job(fourth))
+	}
+	c.Client("scontrol", "update", "NodeName="+node, "State=RESUME")
+	c.eventually("the fourth is placed when the node is well", func() bool { return has(fourth, "ReqNodeList="+node, "placement: node="+node) })
+	for _, id := range []string{own, array, admin} {
+		if has(id, "placement:") || !strings.Contains(job(id), "JobHeld") {
+			t.Errorf("a job that is none of placement's was changed: %s", job(id))
+		}
+	}
+
+	// By itself, against the advisor's socket: the same in one go.
+	c.configure(service.Live, "")
+	c.eventually("the advisor's own placement has ended", func() bool {
+		p, err := custody.Read(filepath.Join(c.state, custody.File))
+		return err == nil && p != nil && p.Ended
+	})
+	c.Client("scancel", fourth)
+	fifth := c.submit(10, "--hold", "--job-name=byhand-5")
+	place := func(more ...string) (code int, said string) {
+		out := &buffer{}
+		code = Run(context.Background(), io.Discard, out, append([]string{"place", "--once", "--scheduler-url", "unix:" + c.socket, "--slurmrestd",
+			"unix:" + c.rest + "/s", "--jwt-key", c.Key("jwt_hs256.key"), "--slurm-user", "root", "--job-name-prefix", "byhand-"}, more...))
+		return code, out.String()
+	}
+	c.eventually("the advisor sees the node free", func() bool { _, said := place(); return strings.Contains(said, `"would place a job"`) })
+	if !has(fifth, "Reason=JobHeldUser") {
+		t.Errorf("shadow changed the job: %s", job(fifth))
+	}
+	if code, said := place("--no-shadow", "--node-name", "slurm-worker-cpu-[7-9]"); code != ExitOK || !has(fifth, "Reason=JobHeldUser") {
+		t.Errorf("placed on a node of no choice: %d %s", code, said)
+	}
+	if code, said := place("--no-shadow", "--node-name", node); code != ExitOK || !has(fifth, "ReqNodeList="+node, "placement: node="+node) {
+		t.Errorf("not placed: %d %s %s", code, said, job(fifth))
+	}
+
+	// slurmctld starts a placed job on its place, though that was drained and resumed while it was off.
+	c.Client("scontrol", "update", "PartitionName=cpu", "State=UP")
+	c.eventually("the fifth gets its node", func() bool { return has(fifth, "JobState=CONFIGURING", "\n   NodeList="+node) })
 }

@@ -19,6 +19,8 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/net/netutil"
 
+	"github.com/berth-hpc/berth/components/advisor/placement"
+	"github.com/berth-hpc/berth/components/advisor/placement/custody"
 	"github.com/berth-hpc/berth/components/advisor/rerank"
 	"github.com/berth-hpc/berth/components/advisor/rerank/lease"
 	"github.com/berth-hpc/berth/components/advisor/service"
@@ -62,7 +64,7 @@ and more. The advisor may make live shadow by itself, and never the other way ro
 	f.StringVar(&o.listen, "listen", "", "address to serve on by TCP, :8080 for example; needs --token-file or --jwt-key")
 	f.StringVar(&o.settings, "settings", "", "settings file (JSON)")
 	f.StringVar(&o.checkpoints, "checkpoints", "", "directory of checkpoints, each named sha256-<its digest>")
-	f.StringVar(&o.state, "state", "", "directory in which a demotion and the ranks of waiting jobs are kept; made if it is missing. Without it nothing is re-ranked")
+	f.StringVar(&o.state, "state", "", "directory in which a demotion, the ranks of waiting jobs and what placement promises are kept; made if it is missing. Without it nothing is re-ranked or placed")
 	f.StringVar(&o.tokenFile, "token-file", "", "file with the bearer token; left out: derived from --jwt-key")
 	f.StringVar(&o.jwtKey, "jwt-key", "", "Slurm's JWT key (HS256), to ask slurmrestd and to derive the token from")
 	f.StringVar(&o.slurmrestd, "slurmrestd", "", "slurmrestd to take snapshots from: http://host:port or unix:/path; left out: they come by POST /snapshot")
@@ -80,7 +82,7 @@ func (o *serving) run(ctx context.Context) error {
 	if o.settings == "" || (o.socket == "" && o.listen == "") {
 		return errors.New("--settings, and --socket or --listen, are needed")
 	}
-	token, err := o.token()
+	token, err := bearerToken(o.tokenFile, o.jwtKey)
 	if err != nil {
 		return err
 	}
@@ -121,6 +123,10 @@ func (o *serving) run(ctx context.Context) error {
 			ranker := rerank.New(client, s, filepath.Join(o.state, lease.File), o.log)
 			observe = append(observe, ranker.Observe)
 			background.Go(func() { ranker.Run(ctx) })
+			placer := placement.New(client, placement.InProcess{Service: s}, s.Placing, filepath.Join(o.state, custody.File), o.log)
+			placer.Changed, placer.Count = agent.Refresh, func(of placement.Outcome) { s.CountPlacement(string(of)) }
+			observe = append(observe, placer.Observe)
+			background.Go(func() { placer.Run(ctx) })
 		}
 		agent.Changed = func(d *snapshot.Delta) {
 			for _, observe := range observe {
@@ -160,21 +166,21 @@ func (o *serving) observer(s *service.Service) (*transition.Observer, error) {
 	return observer, observer.Restore()
 }
 
-// token is the bearer token, "" where there is none.
-func (o *serving) token() (string, error) {
+// bearerToken is the token in a file, or the one derived from the JWT key; "" where there is neither.
+func bearerToken(tokenFile, jwtKey string) (string, error) {
 	switch {
-	case o.tokenFile != "":
-		data, err := os.ReadFile(o.tokenFile)
+	case tokenFile != "":
+		data, err := os.ReadFile(tokenFile)
 		if err != nil {
 			return "", fmt.Errorf("read the token: %w", err)
 		}
 		token := strings.TrimSpace(string(data))
 		if len(token) < 16 {
-			return "", fmt.Errorf("the token in %s has fewer than 16 characters", o.tokenFile)
+			return "", fmt.Errorf("the token in %s has fewer than 16 characters", tokenFile)
 		}
 		return token, nil
-	case o.jwtKey != "":
-		key, err := os.ReadFile(o.jwtKey)
+	case jwtKey != "":
+		key, err := os.ReadFile(jwtKey)
 		if err != nil {
 			return "", fmt.Errorf("read the JWT key: %w", err)
 		}

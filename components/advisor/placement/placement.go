@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -86,6 +87,7 @@ type Controller struct {
 	leave map[int64]bool       // jobs that slurmctld lets nobody change
 	shown map[int64]string     // places that shadow has told
 	quiet string               // why nothing was placed, told last
+	lock  *os.File             // while this one leads
 }
 
 // New makes a controller.
@@ -130,6 +132,7 @@ func (c *Controller) remember(j *snapshot.Job) {
 
 // Run places until the context ends.
 func (c *Controller) Run(ctx context.Context) {
+	defer c.follow()
 	told := ""
 	for {
 		err := c.Round(ctx, time.Now())
@@ -159,22 +162,29 @@ func (c *Controller) Run(ctx context.Context) {
 // Round gives back what is due and places one job at most.
 func (c *Controller) Round(ctx context.Context, now time.Time) error {
 	wanted, terms := c.Orders()
-	if err := c.promise(wanted, &terms, now); err != nil {
+	err := c.lead(wanted)
+	if errors.Is(err, errFollows) {
 		return err
 	}
+	if err == nil {
+		err = c.promise(wanted, &terms, now)
+	}
+	if wanted != service.Live {
+		c.follow()
+	}
 	if wanted == service.Off {
-		return nil
+		return err
 	}
 	health, unwell := c.Advisor.Health(ctx)
 	jobs := c.known()
 	if wanted == service.Live {
-		// Whether the advisor is well or not: this is how jobs get away from it.
+		// Whether the advisor is well or not, and whether a promise can be written or not: this is how jobs get away.
 		if err := c.giveBack(ctx, &terms, jobs, now); err != nil {
 			return err
 		}
 	}
-	if unwell != nil {
-		return unwell
+	if err = errors.Join(err, unwell); err != nil {
+		return err
 	}
 	mode := health.Mode // the advisor's own bounds what may be done with its answers
 	if mode == service.Live {
@@ -201,17 +211,16 @@ func (c *Controller) promise(mode service.Mode, terms *custody.Terms, now time.T
 		return nil
 	}
 	p, err := custody.Read(c.Promise)
-	if err != nil {
-		return err
-	}
 	switch {
-	case mode == service.Live:
+	case mode == service.Live: // also over one that can't be read
 		if p != nil && !p.Ended && p.Until.Sub(now) > custody.Lease/2 && same(&p.Terms, terms) {
 			return nil
 		}
 		p = &custody.Promise{Until: now.Add(custody.Lease), Terms: *terms}
-	case p == nil || p.Ended:
-		return nil
+	case err != nil:
+		return err
+	case p == nil || p.Ended || c.lock == nil && now.Before(p.Until):
+		return nil // another's
 	default:
 		p.Until, p.Ended = now, true
 	}

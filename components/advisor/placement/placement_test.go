@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -372,6 +373,48 @@ func TestPromise(t *testing.T) {
 		if p := read(); !p.Ended || !p.Until.Equal(now.Add(60*time.Second).Round(0)) && p.Until.Sub(now) > 61*time.Second {
 			t.Errorf("%s: %+v", mode, p)
 		}
+	}
+}
+
+// Of two controllers on one promise one changes jobs; the other does when it has gone.
+func TestLeader(t *testing.T) {
+	l := newLab()
+	first, look := controller(t, l, service.Live, service.Live)
+	second, _ := controller(t, l, service.Live, service.Live)
+	second.Promise = first.Promise
+	round(t, first)
+	l.hold(1, 25)
+	look()
+	second.Observe(&snapshot.Delta{Jobs: []snapshot.Job{snapshot.JobOf(l.jobs[1])}})
+	if err := second.Round(t.Context(), time.Now()); !errors.Is(err, errFollows) || len(l.updates) != 0 {
+		t.Errorf("%v %q", err, l.updates)
+	}
+	first.follow()
+	round(t, second)
+	if len(l.updates) != 1 {
+		t.Errorf("%q", l.updates)
+	}
+	second.follow()
+}
+
+// A promise that can't be written stops no job from going back, and no job is taken without one.
+func TestPromiseCannotBeWritten(t *testing.T) {
+	l := newLab()
+	l.hold(1, 25)
+	l.hold(2, 25).Submit = time.Now().Add(-time.Hour)
+	c, _ := controller(t, l, service.Live, service.Live)
+	c.Promise = "/dev/null/placement.json"
+	if err := c.Round(t.Context(), time.Now()); err == nil || len(l.updates) != 1 || l.where(1, 2) != "held " {
+		t.Errorf("%v %q", err, l.updates)
+	}
+	// One that is garbage is replaced.
+	c.Promise = filepath.Join(t.TempDir(), custody.File)
+	if err := os.WriteFile(c.Promise, []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	round(t, c)
+	if p, err := custody.Read(c.Promise); err != nil || p == nil || l.where(1) != "fast-0" {
+		t.Errorf("%+v %v %q", p, err, l.updates)
 	}
 }
 

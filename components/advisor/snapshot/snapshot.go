@@ -313,7 +313,12 @@ func mebibytes(text string) int64 {
 func (n *Node) usable() bool {
 	for _, word := range n.State {
 		switch word {
-		case "DOWN", "DRAIN", "FAIL", "NOT_RESPONDING", "ERROR", "UNKNOWN", "FUTURE", "POWERING_DOWN", "POWER_DOWN", "POWER_DRAIN", "MAINTENANCE", "BLOCKED", "INVALID_REG", "REBOOT_REQUESTED", "REBOOT_ISSUED":
+		case "NOT_RESPONDING":
+			// A powered-down node that was drained and resumed keeps the word, and slurmctld powers it up for a job like any other.
+			if !slices.Contains(n.State, "POWERED_DOWN") {
+				return false
+			}
+		case "DOWN", "DRAIN", "FAIL", "ERROR", "UNKNOWN", "FUTURE", "POWERING_DOWN", "POWER_DOWN", "POWER_DRAIN", "MAINTENANCE", "BLOCKED", "INVALID_REG", "REBOOT_REQUESTED", "REBOOT_ISSUED":
 			return false
 		}
 	}

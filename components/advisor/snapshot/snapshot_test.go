@@ -270,6 +270,19 @@ func TestState(t *testing.T) {
 	}
 }
 
+// A node that does not respond takes no jobs, unless it is off: then it can't.
+func TestUsable(t *testing.T) {
+	for state, want := range map[string]bool{
+		"IDLE": true, "MIXED CLOUD": true, "IDLE CLOUD POWERED_DOWN": true, "IDLE CLOUD POWERED_DOWN NOT_RESPONDING": true, "IDLE NOT_RESPONDING": false,
+		"IDLE DRAIN": false, "DOWN": false, "IDLE POWERING_DOWN": false, "IDLE POWER_DOWN": false, "": false,
+	} {
+		n := Node{State: strings.Fields(state)}
+		if n.Free().Usable != want {
+			t.Errorf("%s: %v", state, !want)
+		}
+	}
+}
+
 // FuzzTexts: no text of Slurm's breaks the reading of it.
 func FuzzTexts(f *testing.F) {
 	f.Add("cpu=1,mem=1G,gres/gpu:a=1", "gpu:a:2(IDX:0-1),mps:a:50(50/100)")
