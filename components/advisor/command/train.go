@@ -19,6 +19,7 @@ import (
 	"github.com/berth-hpc/berth/components/advisor/sim/generate"
 	"github.com/berth-hpc/berth/components/advisor/sim/sitecluster"
 	"github.com/berth-hpc/berth/components/advisor/sim/workload"
+	"github.com/berth-hpc/berth/components/advisor/tensorboard"
 )
 
 // arms name the learners that are compared.
@@ -215,7 +216,7 @@ func newTrain() *cobra.Command {
 learns on a trace's training split, or on a generated AI mix. Equal settings and seeds give equal bytes.
 
 The folder gets checkpoints (safetensors, named after their sha256), the state to resume from, latest.json, which names the newest of
-both, and progress.csv. A training that was interrupted in any way goes on when the same command is given again, and ends with the
+both, progress.csv, and TensorBoard's event files. A training that was interrupted in any way goes on when the same command is given again, and ends with the
 bytes it would have ended with.`,
 		Example: `  advisor train --cluster clusters/lab.cue --out runs/lab-42 --arm rdsac_cvar --seed 42
   advisor train --cluster clusters/lab.cue --trace history.txt --out runs/history-42`,
@@ -279,13 +280,21 @@ func (f *learnFlags) run(c *cobra.Command, s *setting, offline *rl.Replay, from 
 func (f *learnFlags) drive(c *cobra.Command, t *rl.Trainer) error {
 	begin, first := time.Now(), t.Step
 	line := progressLine(c, f.quiet)
+	events, err := tensorboard.Create(f.out, t.Step, begin)
+	if err != nil {
+		return err
+	}
+	defer events.Close()
 	t.Progress = func(p rl.Point) {
+		if err := events.Scalars(time.Now(), p.Step, scalars(&p)); err != nil && t.Warn != nil {
+			t.Warn(err.Error())
+		}
 		rate := float64(t.Step-first) / time.Since(begin).Seconds()
 		eta := time.Duration(float64(f.plan.Steps-t.Step)/max(rate, 1e-9)) * time.Second
 		line(fmt.Sprintf("step %d of %d  %.0f/s  ETA %s  return %.4g  entropy %.3f  α %.4f  Q %.4g ± %.2g", p.Step, f.plan.Steps, rate, eta, p.Return, p.Entropy, p.Alpha, p.Q, p.Spread))
 	}
 	ctx := c.Context()
-	err := t.Run(func() bool { return ctx.Err() != nil })
+	err = t.Run(func() bool { return ctx.Err() != nil })
 	line("")
 	if err != nil {
 		return fmt.Errorf("%w\nthe last whole checkpoint in %s stays in force", err, f.out)
@@ -302,6 +311,12 @@ func (f *learnFlags) drive(c *cobra.Command, t *rl.Trainer) error {
 	}
 	_, err = fmt.Fprintf(c.OutOrStdout(), "trained %d steps: %s\n", latest.Step, filepath.Join(f.out, "checkpoints", latest.Checkpoint+".safetensors"))
 	return err
+}
+
+// scalars names a point's figures for TensorBoard, in groups.
+func scalars(p *rl.Point) map[string]float64 {
+	return map[string]float64{"episode/return": p.Return, "episode/length": p.Length, "loss/critic": p.Critic, "loss/actor": p.Actor, "policy/entropy": p.Entropy,
+		"policy/alpha": p.Alpha, "value/q": p.Q, "value/q_spread": p.Spread, "value/cvar_level": p.Level}
 }
 
 // progressLine writes over one line of a terminal, or a line each where there is none. The empty string ends it.
