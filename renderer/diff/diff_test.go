@@ -214,6 +214,29 @@ func TestAnnouncements(t *testing.T) {
 	}
 }
 
+// The way of delivery changes: whichever comes after the other, pools go and come again, so the site has to agree.
+func TestWayOfDelivery(t *testing.T) {
+	sites, err := load.Load("../../clusters", "lab-box")
+	if err != nil {
+		t.Fatal(err)
+	}
+	helm := clone(t, sites[0])
+	helm.Delivery.Mode = "helm"
+	for _, c := range []struct {
+		from, to *site.Site
+		want     string
+	}{{sites[0], helm, "delivery/mode/helm"}, {helm, sites[0], "delivery/mode/manifests"}} {
+		r, err := diff.Compare("lab-box", state(t, c.from), state(t, c.to))
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := r.Unacknowledged()
+		if !slices.ContainsFunc(found, func(m diff.Migration) bool { return m.Name == c.want }) {
+			t.Errorf("refused: %v, want %s", found, c.want)
+		}
+	}
+}
+
 // A claim of a volume that no storage class made grows as little as it shrinks: the box's volumes are folders of its host.
 func TestStaticClaimGrows(t *testing.T) {
 	sites, err := load.Load("../../clusters", "lab-box")

@@ -235,6 +235,19 @@ func siteMigrations(from, to State) []Migration {
 			},
 		})
 	}
+	if a.Delivery.Mode != b.Delivery.Mode {
+		found = append(found, Migration{
+			Name: "delivery/mode/" + b.Delivery.Mode,
+			What: fmt.Sprintf("delivery.mode changes from %s to %s: the one way does not take over what the other made; every pool is removed with its workers, and the platform after them, before both are made anew",
+				a.Delivery.Mode, b.Delivery.Mode),
+			Plan: []string{
+				"take a backup: berth backup; claims, and with them the queue and the accounts, stay where they are",
+				"set partition.state: \"DRAIN\" in all pools and push: running jobs go on, others wait in the queue; best wait until they have ended, because the platform is away from then on for some minutes",
+				"push the new mode: pools go as their jobs end, and the policy berth-pools-first keeps the rest until then (docs/operations.md, Taking the platform away)",
+				"look that it is back (berth status), then take the DRAIN away and push",
+			},
+		})
+	}
 	if a.Storage.Type != b.Storage.Type || a.Storage.NFS != nil && b.Storage.NFS != nil && (a.Storage.NFS.Server != b.Storage.NFS.Server || a.Storage.NFS.Path != b.Storage.NFS.Path) {
 		found = append(found, Migration{
 			Name: "storage/move",

@@ -30,6 +30,7 @@ type modelNode struct {
 	worker  *worker
 	powerUp int  // how many times Slurm asked for a power-up
 	wanted  int  // jobs that wait for the node to come up
+	lost    int  // jobs that ended with their pod, which Slurm does not know yet
 	person  bool // drained or downed by a person
 	// cordoned: the one host that the node may run on takes no pods.
 	cordoned bool
@@ -92,13 +93,13 @@ func (n *modelNode) phase() decision.Phase { return decision.PhaseOf(&n.node) }
 
 // alloc keeps base state and CPUs as Slurm shows them.
 func (n *modelNode) alloc() {
-	jobs := n.wanted
+	jobs := n.wanted + n.lost
 	if n.worker != nil && !n.worker.pod.Ended {
 		jobs += n.worker.jobs
 	}
 	n.node.AllocCPUs = jobs
 	if n.has(slurmrest.Down) {
-		n.node.AllocCPUs = 0
+		n.node.AllocCPUs, n.lost = 0, 0
 		return
 	}
 	if jobs > 0 {
@@ -118,11 +119,21 @@ func (n *modelNode) askPowerUp() {
 	n.set(slurmrest.PoweredDown, slurmrest.PoweringUp|slurmrest.NotResponding)
 }
 
-// powerDown is slurmctld's power-down of a node without jobs: it takes DOWN and DRAIN away.
+// powerDown is slurmctld's power-down of a node without jobs: it takes DRAIN away, and leaves DOWN.
 func (n *modelNode) powerDown() {
 	n.wanted = 0
-	n.set(flagDown|slurmrest.Down|slurmrest.Drain|slurmrest.PowerDown, slurmrest.PoweringDown)
+	n.set(flagDown|slurmrest.Drain|slurmrest.PowerDown, slurmrest.PoweringDown)
+	if n.worker != nil { // Slurm gave a DOWN node's jobs up when it went down
+		n.worker.jobs = 0
+	}
 	n.alloc()
+}
+
+// lose is the end of a pod and all in it.
+func (n *modelNode) lose() {
+	if n.worker != nil {
+		n.lost, n.worker.jobs = n.lost+n.worker.jobs, 0
+	}
 }
 
 // environment is one thing that happens without the autoscaler.
@@ -147,15 +158,17 @@ func (m *model) environment(n *modelNode, event int) {
 	case 2: // a job ends, or is cancelled while its node starts
 		if alive && w.jobs > 0 {
 			w.jobs--
+		} else if n.lost > 0 {
+			n.lost--
 		} else if n.phase() == decision.Starting && n.wanted > 0 {
 			n.wanted--
 		}
 	case 3: // idle for SuspendTime (SuspendExcStates keeps DOWN and DRAIN up)
-		if n.phase() == decision.Up && !n.has(slurmrest.Drain|slurmrest.Down|slurmrest.PowerDown) && n.node.AllocCPUs == 0 && alive {
+		if n.phase() == decision.Up && !n.has(slurmrest.Drain|slurmrest.Down|slurmrest.PowerDown) && n.node.AllocCPUs == 0 {
 			n.powerDown()
 		}
-	case 4: // POWER_DOWN_ASAP: the last job has ended
-		if n.phase() == decision.Up && n.has(slurmrest.PowerDown) && n.node.AllocCPUs == 0 {
+	case 4: // POWER_DOWN, POWER_DOWN_ASAP: the last job has ended, and slurmctld looks at its nodes
+		if phase := n.phase(); (phase == decision.Up || phase == decision.Off) && n.has(slurmrest.PowerDown) && n.node.AllocCPUs == 0 {
 			n.powerDown()
 		}
 	case 5: // SuspendTimeout has passed
@@ -170,7 +183,8 @@ func (m *model) environment(n *modelNode, event int) {
 		}
 	case 7: // slurmd dies, and its pod with it
 		if alive {
-			w.pod.Ended, w.pod.EndedBecause, w.jobs = true, "slurmd exited with 1", 0
+			w.pod.Ended, w.pod.EndedBecause = true, "slurmd exited with 1"
+			n.lose()
 		}
 	case 8: // SlurmdTimeout has passed
 		if n.phase() == decision.Up && !alive && !n.has(slurmrest.Down) {
@@ -185,6 +199,7 @@ func (m *model) environment(n *modelNode, event int) {
 		}
 	case 10: // kubelet is done with a terminating pod
 		if w != nil && w.pod.Terminating {
+			n.lose()
 			n.worker = nil
 		}
 	case 11: // an administrator drains, or resumes, which lifts a DOWN too
@@ -209,6 +224,7 @@ func (m *model) environment(n *modelNode, event int) {
 			n.set(0, slurmrest.Maintenance|slurmrest.Reserved)
 		}
 	case 16: // somebody deletes the pod by force, or its host is gone: whatever ran in it has ended
+		n.lose()
 		n.worker = nil
 	case 17: // somebody deletes the pod, which no PodDisruptionBudget holds: after its grace the jobs end with it
 		if alive {
@@ -267,10 +283,7 @@ func (m *model) do(action decision.Action) {
 		if n.worker != nil && n.worker.jobs > 0 && !n.has(slurmrest.Down) {
 			m.violated("%s is powered down with %d jobs", action.Node, n.worker.jobs)
 		}
-		if n.worker != nil { // Slurm gave a DOWN node's jobs up when it went down
-			n.worker.jobs = 0
-		}
-		n.powerDown()
+		n.set(0, slurmrest.PowerDown)
 	case decision.PowerDownASAP:
 		if n.phase() == decision.Up {
 			n.set(0, slurmrest.Drain|slurmrest.PowerDown)

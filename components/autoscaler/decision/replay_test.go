@@ -28,6 +28,7 @@ type guess struct {
 	state  slurmrest.NodeState
 	reason string
 	wanted int
+	lost   int
 	person bool
 
 	pod  bool
@@ -44,7 +45,7 @@ const newUID = "new"
 
 // node is the model's node of the guess.
 func (g guess) node(name string) *modelNode {
-	n := &modelNode{node: slurmrest.Node{Name: name, State: g.state, Reason: g.reason}, wanted: g.wanted, person: g.person}
+	n := &modelNode{node: slurmrest.Node{Name: name, State: g.state, Reason: g.reason}, wanted: g.wanted, lost: g.lost, person: g.person}
 	if g.pod {
 		n.worker = &worker{pod: g.live, jobs: g.jobs}
 		if g.old {
@@ -58,7 +59,7 @@ func (g guess) node(name string) *modelNode {
 // after is the guess that the model's node has become; the cache stays as it was.
 func (g guess) after(n *modelNode) guess {
 	next := guess{
-		state: n.node.State, reason: kindOfReason(n.node.Reason), wanted: min(n.wanted, 1), person: n.person,
+		state: n.node.State, reason: kindOfReason(n.node.Reason), wanted: min(n.wanted, 1), lost: min(n.lost, 1), person: n.person,
 		cached: g.cached, seen: g.seen,
 	}
 	if n.worker != nil {
@@ -90,7 +91,7 @@ func shown(n *slurmrest.Node) string {
 	phase := decision.PhaseOf(n)
 	words := []string{phase.String()}
 	for state, word := range map[slurmrest.NodeState]string{slurmrest.Down: "down", slurmrest.Drain: "drain", slurmrest.PowerDown: "asked", slurmrest.Maintenance: "maintenance"} {
-		if n.State.Has(state) && (state != slurmrest.PowerDown || phase == decision.Up) {
+		if n.State.Has(state) && (state != slurmrest.PowerDown || phase == decision.Up || phase == decision.Off) {
 			words = append(words, word)
 		}
 	}
@@ -308,9 +309,16 @@ func follow(log io.Reader) (rounds int, err error) {
 			} else if err := f.see(m, shownNode, pod); err != nil {
 				return rounds, fmt.Errorf("%s: %w", l.round.At.Format("15:04:05.000"), err)
 			}
-			for _, done := range l.round.Done {
-				if done.Node == name {
-					f.act(m, done)
+			done := l.round.Done
+			if l.round.Snapshot { // it does not say what was done
+				actions, _ := l.state.Decide(l.round.At)
+				for _, action := range actions {
+					done = append(done, record.Done{Action: action, Failed: "perhaps"})
+				}
+			}
+			for _, did := range done {
+				if did.Node == name {
+					f.act(m, did)
 				}
 			}
 		}
