@@ -1,6 +1,8 @@
 package e2e
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -81,4 +83,46 @@ func TestLostJob(t *testing.T) {
 		t.Errorf("the guard's log does not tell of job %s:\n%s", lost, lastLines(log, 10))
 	}
 	r.mustComplete(neighbour)
+}
+
+// A23: twenty times a worker is replaced by a pod with another address. slurmctld, and the workers among themselves, reach the new one as
+// soon as it is registered, whatever caches names have.
+func TestNewAddresses(t *testing.T) {
+	r := begin(t, 25*time.Minute)
+	r.waitNoWorkers("cpu")
+	nodes := r.nodeNames("cpu")
+	last := map[string]string{}
+	for replaced := 0; replaced < 20; replaced += len(nodes) {
+		id := r.submit(student, fmt.Sprintf("--partition=cpu --nodes=%d --ntasks-per-node=1", len(nodes)), "date +%s.%N\nsrun hostname | sort\ndate +%s.%N")
+		r.waitJob(id, "COMPLETED", workerStarts)
+		lines := strings.Split(r.output(id), "\n")
+		if len(lines) != len(nodes)+2 || !slices.Equal(lines[1:len(lines)-1], slices.Sorted(slices.Values(nodes))) {
+			t.Fatalf("the job on all nodes wrote %q", lines)
+		}
+		began, ended := unixTime(r, lines[0]), unixTime(r, lines[len(lines)-1])
+		controller := r.kubectl("logs", "--timestamps", "-n", platform, controllerPod, "-c", controllerContainer, "--since=10m")
+		var registered time.Time
+		for _, node := range nodes {
+			if at := r.logged(controller, "Node "+node+" now responding"); at.After(registered) {
+				registered = at
+			}
+		}
+		t.Logf("the job began %.1f s after its last node was registered, and its step took %.1f s", began.Sub(registered).Seconds(), ended.Sub(began).Seconds())
+		// Somebody who asks for an old address waits for ten seconds and more.
+		if began.Sub(registered) > 5*time.Second || ended.Sub(began) > 8*time.Second {
+			t.Errorf("round %d: too long", replaced/len(nodes))
+		}
+		pods := r.workerPods("cpu")
+		if len(pods) != len(nodes) {
+			t.Errorf("the job's workers are %s", names(pods))
+		}
+		for _, p := range pods {
+			if p.Status.PodIP == "" || p.Status.PodIP == last[p.Metadata.Name] {
+				t.Errorf("%s has the address %q again: nothing was tried", p.Metadata.Name, p.Status.PodIP)
+			}
+			last[p.Metadata.Name] = p.Status.PodIP
+		}
+		r.mustController("scontrol update state=POWER_DOWN_ASAP reason=e2e nodename=" + strings.Join(nodes, ","))
+		r.waitNoWorkers("cpu")
+	}
 }

@@ -54,6 +54,55 @@ func TestLayerLeaves(t *testing.T) {
 	}
 }
 
+// A9: the workers' namespace is deleted once its pools have gone, and Flux makes it anew: the autoscaler that was there all the time
+// serves it without a restart, and the claims are back over the same data.
+func TestNamespaceAnew(t *testing.T) {
+	r := begin(t, 25*time.Minute)
+	r.waitNoWorkers("")
+	start := func() string {
+		pods := r.pods(platform, labelRole+"=autoscaler")
+		if len(pods) != 1 || len(pods[0].Status.ContainerStatuses) != 1 {
+			t.Fatalf("the autoscaler: %s", names(pods))
+		}
+		return fmt.Sprint(pods[0].Metadata.UID, " restarted ", pods[0].Status.ContainerStatuses[0].RestartCount)
+	}
+	before := start()
+	r.mustAs(student, "echo kept > $HOME/e2e-kept")
+	t.Cleanup(func() { _, _ = r.as(student, "rm -f $HOME/e2e-kept") })
+
+	r.suspendLayers(true)
+	t.Cleanup(func() {
+		ctx, cancel := longAftermath()
+		defer cancel()
+		r.ctx = ctx
+		r.suspendLayers(false)
+		r.waitPutBack()
+	})
+	r.kubectl("delete", "workerpools", "-n", workers, "--all", "--timeout=2m")
+	r.kubectl("delete", "namespace", workers, "--timeout=5m")
+	// Their claims have gone with it. What they hold stays where it is.
+	r.kubectl("delete", "persistentvolumes", workers+"-slurm-home", workers+"-slurm-shared", "--timeout=1m")
+	r.suspendLayers(false)
+	r.waitPutBack()
+
+	id := r.submit(student, "--partition=cpu", "cat $HOME/e2e-kept")
+	r.waitJob(id, "COMPLETED", workerStarts)
+	if out := r.output(id); out != "kept" {
+		t.Errorf("in the namespace made anew the job wrote %q", out)
+	}
+	if after := start(); after != before {
+		t.Errorf("the autoscaler was %s, and is %s", before, after)
+	}
+}
+
+// suspendLayers has Flux leave the layers alone, or take them up again at once.
+func (r *run) suspendLayers(suspend bool) {
+	r.Helper()
+	for _, layer := range []string{"foundation", "storage", "slurm"} {
+		r.kubectl("patch", "kustomization", "-n", flux, "berth-"+layer, "--type=merge", "--patch", fmt.Sprintf(`{"spec":{"suspend":%v}}`, suspend))
+	}
+}
+
 // poolWaitsFor waits until the pool cpu is being deleted and says that it waits for the job.
 func (r *run) poolWaitsFor(j job) {
 	r.Helper()

@@ -19,7 +19,7 @@ import (
 
 // The faults that users of other autoscalers met, by the number that they have in the project's list of cases, as far as
 // they show without a cluster. A1 is TestNoFreshAnswerNoAction, A14 and A15 are here and in slurmrest's tests, A4, A7 and A22
-// are the guard's, A9 and A23 need a cluster (lab/e2e).
+// are the guard's, A9 and A23 need a cluster (lab/e2e: TestNamespaceAnew, TestNewAddresses).
 
 // A2, and the other half of it: a person's drain stays when its pod goes, and the person is told what waits.
 func TestA2ForeignDrainIsNeverLifted(t *testing.T) {
