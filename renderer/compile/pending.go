@@ -29,7 +29,6 @@ func pendingFields() []pendingField {
 			return s.Monitoring.Enabled && anyOf(s.Monitoring.Receivers, func(r site.Alert) bool { return r.Email != "" })
 		}, false},
 		{"monitoring.otel", "nothing exports to OpenTelemetry yet", func(s *site.Site) bool { return s.Monitoring.OTel != "" }, false},
-		{"placement", "the placement controller has no part that runs in a cluster yet", func(s *site.Site) bool { return s.Placement.Mode != "off" }, false},
 	}
 }
 

@@ -131,7 +131,7 @@ func (s evaluated) originOf(g group) []string {
 }
 
 // ownFields are what a box variant does not take from the site that it is derived from.
-var ownFields = []string{"variant", "variantOf", "network", "storage", "monitoring", "placement", "images", "delivery"}
+var ownFields = []string{"variant", "variantOf", "network", "storage", "monitoring", "images", "delivery"}
 
 // group is all that CUE says about one path.
 type group struct {

@@ -430,8 +430,13 @@ type Evidence struct {
 
 // Placement is the placement controller's own switch.
 type Placement struct {
-	Mode          string `json:"mode"` // off, shadow, live
-	JobNamePrefix string `json:"jobNamePrefix"`
+	Mode          string   `json:"mode"` // off, shadow, live
+	JobNamePrefix string   `json:"jobNamePrefix"`
+	Accounts      []string `json:"accounts,omitempty"`
+	QOS           []string `json:"qos,omitempty"`
+	Comments      []string `json:"comments,omitempty"`
+	GiveUpSeconds int      `json:"giveUpSeconds"`
+	StartSeconds  int      `json:"startSeconds"`
 }
 
 // Secrets says who can read the site's sealed secrets and what they are called.

@@ -14,7 +14,7 @@ func advisor(s *site.Site) (values.Advisor, error) {
 		Mode: s.Advisor.Mode, Checkpoint: s.Advisor.Checkpoint, Topology: s.Advisor.Topology, NodeOrder: []string{},
 		MaxBoost: s.Advisor.Guardrails.MaxBoost, SnapshotTTLSeconds: s.Advisor.Guardrails.SnapshotTTLSeconds,
 		ValueAbstain: s.Advisor.Guardrails.ValueAbstain, AbstainAlertShare: s.Advisor.Guardrails.AbstainAlertShare,
-		Rerank: values.Rerank(s.Advisor.Rerank),
+		Rerank: values.Rerank(s.Advisor.Rerank), Placement: values.Placement(s.Placement),
 	}
 	for _, pool := range slurmconf.PoolOrder(s.Pools) {
 		a.NodeOrder = append(a.NodeOrder, slurmconf.NodePrefix+"-"+pool+"-")

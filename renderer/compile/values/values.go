@@ -130,6 +130,7 @@ type Advisor struct {
 	AbstainAlertShare  float64    `json:"abstainAlertShare"`
 	Watch              *Watch     `json:"watch,omitempty"`
 	Rerank             Rerank     `json:"rerank"`
+	Placement          Placement  `json:"placement"`
 	Resources          *Resources `json:"resources,omitempty"`
 }
 
@@ -138,6 +139,17 @@ type Rerank struct {
 	Mode             string `json:"mode"`
 	UpdatesPerMinute int    `json:"updatesPerMinute"`
 	LeaseSeconds     int    `json:"leaseSeconds"`
+}
+
+// Placement is how much the placement controller may do, and with which jobs.
+type Placement struct {
+	Mode          string   `json:"mode"`
+	JobNamePrefix string   `json:"jobNamePrefix"`
+	Accounts      []string `json:"accounts,omitempty"`
+	QOS           []string `json:"qos,omitempty"`
+	Comments      []string `json:"comments,omitempty"`
+	GiveUpSeconds int      `json:"giveUpSeconds"`
+	StartSeconds  int      `json:"startSeconds"`
 }
 
 // Watch is the line at which live makes itself shadow.
