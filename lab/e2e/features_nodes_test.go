@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -204,24 +205,26 @@ func TestF19Heterogeneous(t *testing.T) {
 	r := begin(t, 10*time.Minute)
 	r.waitNoWorkers("")
 	id := r.submit(student, "--partition=cpu --ntasks=2 : --partition=gpu-rtx3080 --gres=gpu:1 --ntasks=1",
-		"srun --quiet hostname : --quiet bash -c 'echo $(hostname) card $CUDA_VISIBLE_DEVICES' | sort")
+		"date +%FT%T; srun --quiet hostname : --quiet bash -c 'echo $(hostname) card $CUDA_VISIBLE_DEVICES in $TMPDIR' 2>&1 | sort")
 	r.eventually(workerStarts, "both components are COMPLETED", func() (bool, string) {
 		out, err := r.as(student, "squeue --noheader --states=all --format=%T --jobs="+id)
 		return err == nil && strings.Join(strings.Fields(out), " ") == "COMPLETED COMPLETED", fmt.Sprint(out, err)
 	})
 	lines := strings.Split(r.output(id), "\n")
-	if len(lines) != 3 || !strings.HasPrefix(lines[0], "slurm-worker-cpu-") || lines[1] != lines[0] || lines[2] != "slurm-worker-gpu-rtx3080-0 card 0" {
-		t.Errorf("the two components ran as %q", lines)
+	leader, _ := strconv.Atoi(id)
+	if want := fmt.Sprintf("slurm-worker-gpu-rtx3080-0 card 0 in /tmp/jobs/%d", leader+1); len(lines) != 4 || !strings.HasPrefix(lines[1], "slurm-worker-cpu-") ||
+		lines[2] != lines[1] || lines[3] != want {
+		t.Fatalf("the two components ran as %q, want the last to be %q", lines, want)
 	}
 	// From zero each component's start is set to when its own node was up, so that they may be a second or two apart; the
-	// script begins when both are.
+	// script, whose record has the first component's start, begins when both are.
 	starts := map[string]string{}
 	for _, line := range strings.Fields(r.mustAs(student, "sacct --noheader --parsable2 --format=jobid,start --jobs="+id)) {
 		record, start, _ := strings.Cut(line, "|")
 		starts[record] = start
 	}
-	script, first, second := starts[id+"+0.batch"], starts[id+"+0"], starts[id+"+1"]
-	if script == "" || first == "" || second == "" || script < first || script < second {
-		t.Errorf("the script began before both components had: %v", starts)
+	script, first, second := lines[0], starts[id+"+0"], starts[id+"+1"]
+	if first == "" || second == "" || script < first || script < second {
+		t.Errorf("the script began at %s, before both components had: %v", script, starts)
 	}
 }
