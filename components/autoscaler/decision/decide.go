@@ -117,7 +117,11 @@ func starting(pool Pool, node *slurmrest.Node, pod *Pod) ([]Action, []Hold) {
 	case pod == nil && pool.Template == "":
 		return nil, []Hold{{node.Name, "Slurm wants the node, but no pod template was accepted yet"}}
 	case pod == nil:
-		return []Action{{Kind: CreatePod, Node: node.Name, Why: "Slurm powers it up"}}, nil
+		why := "Slurm powers it up"
+		if wants := pool.Wants[node.Name]; wants != "" {
+			why += " for " + wants
+		}
+		return []Action{{Kind: CreatePod, Node: node.Name, Why: why}}, nil
 	case pod.Terminating:
 		return nil, nil // its name is free when it has gone
 	case pod.Ended:

@@ -37,6 +37,8 @@ type Pool struct {
 	Removing bool `json:"removing,omitzero"`
 	// Blocked says of a node why no host can take its pod now ("host ada is cordoned"). Slurm is told not to use it.
 	Blocked map[string]string `json:"blocked,omitzero"`
+	// Wants says of a node what Slurm powers it up for ("job 42, gres/mps:25"), where that is known. It is for people.
+	Wants map[string]string `json:"wants,omitzero"`
 	// Now is the time of slurmctld's answer.
 	Now time.Time `json:"-"`
 }

@@ -212,7 +212,7 @@ func (l *Loop) pool(ctx context.Context, view *view, pool *poolView) (moving boo
 	input := decision.Pool{
 		Name: pool.object.Spec.Pool, Floor: int(floored.Nodes), FloorWhy: floored.Because, Max: int(pool.object.Spec.Max),
 		Template: pool.templateHash, ConfigAccepted: pool.configAccepted,
-		Removing: !pool.object.DeletionTimestamp.IsZero(), Blocked: blocked(view, pool), Now: l.now(),
+		Removing: !pool.object.DeletionTimestamp.IsZero(), Blocked: blocked(view, pool), Wants: l.wants(view, pool), Now: l.now(),
 	}
 	input.TemplateProven, input.RenewBusy, input.RenewPercent = pool.renewal(input.Now)
 	actions, holds := decision.Decide(input, pool.names(), view.nodes, pods)

@@ -1,11 +1,13 @@
 package scaler
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -19,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-hpc/berth/components/api/v1alpha1"
+	"github.com/berth-hpc/berth/components/guard/slurmtest"
 	"github.com/berth-hpc/berth/components/slurmrest"
 )
 
@@ -405,6 +408,66 @@ func TestHints(t *testing.T) {
 	response, err = http.Post(server.URL, "text/plain", strings.NewReader(strings.Repeat("x", maxHint+1)))
 	if err != nil || response.StatusCode != http.StatusRequestEntityTooLarge {
 		t.Errorf("a megabyte: %v, %v", response, err)
+	}
+}
+
+// Slurm's resume file tells for which jobs nodes are powered up. People read it in the event and in the log; a node that was up
+// since is powered up for something else.
+func TestPodSaysForWhichJob(t *testing.T) {
+	s := newStage(t)
+	poke := func(body string) {
+		answer := httptest.NewRecorder()
+		s.loop.Hints().ServeHTTP(answer, httptest.NewRequest(http.MethodPost, "/poke", strings.NewReader(body)))
+		if answer.Code != http.StatusAccepted {
+			t.Fatalf("%q: %d %s", body, answer.Code, answer.Body)
+		}
+	}
+	poke("resume x\n{\"jobs\":[{\"job_id\":7,\"nodes_resume\":\"slurm-worker-cpu-[0\"}]}") // no list of nodes
+	poke("resume slurm-worker-cpu-[0-1]\n" + `{"all_nodes_resume":"slurm-worker-cpu-[0-1]","jobs":[` +
+		`{"job_id":42,"nodes_alloc":"slurm-worker-cpu-[0-1]","nodes_resume":"slurm-worker-cpu-[0-1]","oversubscribe":"OK","partition":"cpu","reservation":null},` +
+		`{"job_id":43,"nodes_resume":"slurm-worker-cpu-1"}]}`)
+	s.nodes(starting, starting)
+	s.slurm.nodes[node0].GresUsed = "gpu:a:0(IDX:N/A),mps:a:25(25/100)"
+	s.round()
+	heard := s.heard()
+	for _, want := range []string{node0 + ": Slurm powers it up for job 42, gres/mps:25", node1 + ": Slurm powers it up for jobs 42, 43"} {
+		if !strings.Contains(heard, want) {
+			t.Errorf("%q is not in the events:\n%s", want, heard)
+		}
+	}
+	s.nodes(busy, leaving)
+	s.round() // deletes the pod of node 1, which is gone at once here
+	s.nodes(busy, starting)
+	s.round()
+	if heard := s.heard(); !strings.Contains(heard, node1+": Slurm powers it up") || strings.Contains(heard, "job") {
+		t.Errorf("powered up again:\n%s", heard)
+	}
+}
+
+// The resume file as a real slurmctld writes it.
+func TestRealResumeFile(t *testing.T) {
+	s := slurmtest.Start(t).Configure(`SuspendProgram=/bin/true
+ResumeProgram=/resume
+SuspendTime=600
+ResumeRate=0
+NodeName=slurm-worker-cpu-[0-1] CPUs=2 RealMemory=1000 State=CLOUD
+PartitionName=cpu Nodes=ALL Default=YES State=UP
+`, nil)
+	s.Run("sh", "-ec", "printf '#!/bin/sh\n{ echo resume $1; cat $SLURM_RESUME_FILE; } > "+s.Dir+"/told.new; mv "+s.Dir+"/told.new "+s.Dir+"/told\n' > /resume; chmod 755 /resume")
+	s.Slurmctld()
+	job := s.Client("sbatch", "--parsable", "--nodes=2", "--chdir=/tmp", "--output=/dev/null", "--wrap", "true")
+	var told []byte
+	slurmtest.Eventually(t, time.Minute, "slurmctld resumes the nodes", func() (bool, string) {
+		var err error
+		told, err = os.ReadFile(s.Dir + "/told")
+		return err == nil, fmt.Sprint(err, s.Log("slurmctld.log"))
+	})
+	var hints Hints
+	hints.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/poke", bytes.NewReader(told)))
+	for _, node := range []string{node0, node1} {
+		if got := hints.jobs(node); got != "job "+job {
+			t.Errorf("%s is powered up for %q, want job %s; slurmctld said\n%s", node, got, job, told)
+		}
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -195,18 +196,34 @@ func newPoke() *cobra.Command {
 		Use:   "poke WHAT [HOSTLIST]",
 		Short: "Tell the autoscaler that Slurm resumes or suspends nodes",
 		Long: `Tell the autoscaler that Slurm resumes or suspends nodes, for Slurm's ResumeProgram, SuspendProgram and
-ResumeFailProgram. It is a hint and never fails: node states are the truth, and the autoscaler reads them by itself.`,
+ResumeFailProgram. It is a hint and never fails: node states are the truth, and the autoscaler reads them by itself. Where Slurm names
+a resume file (SLURM_RESUME_FILE) the autoscaler is told for which jobs, too.`,
 		Example:      "  guard poke resume slurm-worker-cpu-[0-1]",
 		Args:         cobra.RangeArgs(1, 2),
 		SilenceUsage: true,
 		Run: func(command *cobra.Command, args []string) {
-			if err := poke(command.Context(), url, strings.Join(args, " ")); err != nil {
+			if err := poke(command.Context(), url, strings.Join(args, " ")+"\n"+resumeFile()); err != nil {
 				fmt.Fprintf(os.Stderr, "poke: %v; the autoscaler will see it in its next round\n", err)
 			}
 		},
 	}
 	command.Flags().StringVar(&url, "url", "http://slurm-autoscaler:8080/poke", "the autoscaler")
 	return command
+}
+
+// resumeFile is what Slurm says about the jobs whose nodes it powers up; "" where it says nothing, or more than a hint holds.
+func resumeFile() string {
+	const limit = 1 << 19
+	file, err := os.Open(os.Getenv("SLURM_RESUME_FILE"))
+	if err != nil {
+		return ""
+	}
+	defer func() { _ = file.Close() }()
+	text, err := io.ReadAll(io.LimitReader(file, limit+1))
+	if err != nil || len(text) > limit {
+		return ""
+	}
+	return string(text)
 }
 
 func poke(ctx context.Context, url, body string) error {
