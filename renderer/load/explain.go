@@ -24,6 +24,7 @@ const (
 	required    = "field is required but not present"
 	disjunction = "%d errors in empty disjunction:"
 	userMessage = "%s"
+	undecided   = "unresolved disjunction"
 )
 
 // rulesField is the schema's hidden field that holds the rules between fields; ofField is #Box's parameter.
@@ -85,11 +86,13 @@ func (x *explainer) pass(v *view, first bool) bool {
 	return more
 }
 
-// missing adds the required fields that the user left out; CUE tells of them only when nothing else is wrong.
+// missing adds the required fields that the user left out; CUE tells of them only when nothing else is wrong. Where it tells of
+// nothing at all so far, a value is still open.
 func (x *explainer) missing(v *view) {
 	var incomplete Problems
 	for _, s := range v.sites {
 		for _, group := range groups(s.value.Validate(vetOptions...)) {
+			group.own()
 			group.path = s.originOf(group)
 			if x.isRemoved(group.path) {
 				continue
@@ -98,7 +101,7 @@ func (x *explainer) missing(v *view) {
 			switch {
 			case group.format == required:
 				x.problems = append(x.problems, p)
-			case !group.rule && strings.HasPrefix(group.format, "incomplete"):
+			case !group.rule:
 				incomplete = append(incomplete, p)
 			}
 		}
@@ -120,6 +123,12 @@ func (x *explainer) isRemoved(path []string) bool {
 
 // originOf gives a path in a box variant as one in the site that it is derived from: that is where the user wrote it.
 func (s evaluated) originOf(g group) []string {
+	if strings.HasSuffix(fmt.Sprintf(g.format, g.args...), "as "+ofField+" is incomplete (type _)") || s.literal && strings.HasPrefix(g.format, undecided) {
+		return []string{s.name, ofField}
+	}
+	if s.literal {
+		return g.path
+	}
 	if variant, err := s.value.LookupPath(cue.ParsePath("variant")).String(); err != nil || variant != "box" {
 		return g.path
 	}
@@ -179,6 +188,15 @@ func groups(err error) []group {
 		g.format, g.args = g.all[0].Msg()
 	}
 	return out
+}
+
+// own chooses what CUE itself says, if it says something: of a value that is still open the schema's messages are about all else
+// that the value may not be.
+func (g *group) own() {
+	if i := slices.IndexFunc(g.all, func(e errors.Error) bool { f, _ := e.Msg(); return f != userMessage }); i >= 0 {
+		g.all[0], g.all[i] = g.all[i], g.all[0]
+		g.format, g.args = g.all[0].Msg()
+	}
 }
 
 // isOwnConflict reports whether two values that contradict each other both stand in the user's files.
@@ -263,7 +281,13 @@ func (v *view) word(p *Problem, g group) (meant []string) {
 	case g.format == required:
 		p.Message = fmt.Sprintf("%q is missing", name)
 		p.Mend = describeField(v.schema(), g.path)
-	case strings.HasPrefix(g.format, "incomplete"):
+	case name == ofField && !strings.HasPrefix(g.format, undecided):
+		p.Message = fmt.Sprintf("%q is missing", name)
+		p.Mend = "write the site that this is the box of, for example #of: lab"
+	case isIncomplete(g.format) && len(g.args) > 0 && isChoice(g.args[0]):
+		p.Message = fmt.Sprintf("can still be any of %v", g.args[0])
+		p.Mend = "write one of them"
+	case isIncomplete(g.format):
 		p.Message = "has no value: it hangs on itself, or on a field that has none"
 		p.Mend = "write a value"
 	case strings.HasPrefix(g.format, "conflicting values") && len(g.args) >= 2 && isOwnConflict(g.all[0]):
@@ -280,6 +304,11 @@ func (v *view) word(p *Problem, g group) (meant []string) {
 	return meant
 }
 
+// isIncomplete reports whether CUE says that a value is still open.
+func isIncomplete(format string) bool {
+	return strings.HasPrefix(format, "incomplete") || strings.HasPrefix(format, undecided) || strings.Contains(format, "is incomplete")
+}
+
 // isLiteral reports whether what CUE prints for a value is one literal: a text, a number or a truth value, and no rule.
 func isLiteral(value any) bool {
 	expr, err := parser.ParseExpr("", fmt.Sprint(value))
@@ -287,6 +316,20 @@ func isLiteral(value any) bool {
 		return false
 	}
 	_, ok := expr.(*ast.BasicLit)
+	return ok
+}
+
+// isChoice reports whether what CUE prints for a value is several literals to choose from.
+func isChoice(value any) bool {
+	expr, err := parser.ParseExpr("", fmt.Sprint(value))
+	if err != nil {
+		return false
+	}
+	either, ok := expr.(*ast.BinaryExpr)
+	if !ok || either.Op != token.OR {
+		return false
+	}
+	_, ok = either.Y.(*ast.BasicLit)
 	return ok
 }
 

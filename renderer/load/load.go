@@ -92,6 +92,8 @@ type evaluated struct {
 	err   error
 	// beside are the names of all sites of the package, its own included.
 	beside []string
+	// literal says that #of holds a value that is written there, and no other site.
+	literal bool
 }
 
 // vetOptions are those of `cue vet -c`.

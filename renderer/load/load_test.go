@@ -299,3 +299,18 @@ func TestVariantOfWithoutABox(t *testing.T) {
 		t.Errorf("said %v", err)
 	}
 }
+
+// A value that is still open is told of where it is written, also in what a box is derived from.
+func TestUndecided(t *testing.T) {
+	for text, want := range map[string]string{
+		`lab: cluster: domain: "a.example" | "b.example"`:     `lab.cue:20:23: lab.cluster.domain: can still be any of "a.example" | "b.example"; write one of them`,
+		`box: site.#Box & {#of: "8" | "9", variantOf: "lab"}`: `lab.cue:20:24: box.#of: can still be any of "8" | "9"; write one of them`,
+		`box: site.#Box & {variantOf: "lab"}`:                 `lab.cue:20:1: box.#of: "#of" is missing; write the site that this is the box of, for example #of: lab`,
+		`_x: _, lab: cluster: domain: _x.domain`:              `lab.cue:20:30: lab.cluster.domain: undefined field: domain`,
+	} {
+		dir := repository(t, map[string]string{"lab.cue": smallest("lab") + "\n" + text + "\n"})
+		if _, err := load.Load(dir); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: said %v, want %q", text, err, want)
+		}
+	}
+}

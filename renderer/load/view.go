@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"cuelang.org/go/cue"
+	"cuelang.org/go/cue/ast"
 	"cuelang.org/go/cue/build"
 	"cuelang.org/go/cue/cuecontext"
 )
@@ -62,6 +63,12 @@ func newView(dir string, names []string, cuts []cut, earlier *view) (*view, erro
 	}
 	for _, s := range all {
 		if len(names) == 0 || slices.Contains(names, s.name) {
+			for _, of := range v.index.byPath[s.name+pathSeparator+ofField] {
+				switch of.node.(type) {
+				case *ast.BasicLit, *ast.BinaryExpr, *ast.StructLit, *ast.ListLit:
+					s.literal = true
+				}
+			}
 			v.sites = append(v.sites, s)
 		}
 	}
