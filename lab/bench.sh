@@ -4,7 +4,7 @@
 #
 #   lab/bench.sh [NAME]
 #
-# Parts: render (the renderer beside `cue vet`, helm and kustomize), push and sbatch (on the box, if it is up), the advisor's service, and the simulator's own. What
+# Parts: render (the renderer beside `cue vet`, helm and kustomize), push and sbatch (on the box, if it is up), the advisor's service, the learner, and the simulator's own. What
 # can't be measured here is named on standard error, and is no failure.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -134,6 +134,15 @@ if wanted advisor-decide-p99 advisor-decisions-per-second; then
     "$bin/advisor" serve bench | print || status=1
   else
     skip advisor-decide "needs bin/advisor (make build) and python3"
+  fi
+fi
+
+# The learner's updates and inference beside PyTorch.
+if wanted learner-update-{S,M,L,rlpd}/{1,2} learner-infer-{actor,critics}{,/allocations}; then
+  if [ -x "$bin/advisor" ]; then
+    "$bin/advisor" train bench --name "$([[ $name == learner-* ]] && echo "$name")" | print || status=1
+  else
+    skip learner "needs bin/advisor (make build)"
   fi
 fi
 exit $status

@@ -227,7 +227,7 @@ bytes it would have ended with.`,
 	c.Flags().StringVar(&f.out, "out", "", "folder of the training")
 	c.Flags().StringVar(&f.arm, "arm", "rdsac_mean", "learner: sac, rdsac_mean or rdsac_cvar")
 	c.Flags().Uint64Var(&f.config.Seed, "seed", 42, "seed of weights, batches and actions")
-	c.AddCommand(newTrainReport())
+	c.AddCommand(newTrainReport(), newTrainBench())
 	return c
 }
 
