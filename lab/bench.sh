@@ -138,7 +138,7 @@ if wanted advisor-decide-p99 advisor-decisions-per-second; then
 fi
 
 # The learner's updates and inference beside PyTorch.
-if wanted learner-update-{S,M,L,rlpd}/{1,2} learner-infer-{actor,critics}{,/allocations}; then
+if wanted learner-update-{S,M,L,rlpd}/{1,2} learner-infer-{actor,critics}{,/cpu,/allocations}; then
   if [ -x "$bin/advisor" ]; then
     "$bin/advisor" train bench --name "$([[ $name == learner-* ]] && echo "$name")" | print || status=1
   else

@@ -31,7 +31,7 @@ type sweep struct {
 	noSubmit                bool
 	partition, image, claim string
 	namespace, time         string
-	cpus                    int
+	cpus, actors            int
 }
 
 // trial is one training of a sweep.
@@ -67,7 +67,8 @@ which must be on storage that all nodes share, and submits it. With --engine kub
 	own.BoolVar(&s.noSubmit, "no-submit", false, "write the job and submit nothing")
 	own.StringVar(&s.partition, "partition", "", "Slurm partition")
 	own.StringVar(&s.time, "time", "24:00:00", "Slurm time limit of one training")
-	own.IntVar(&s.cpus, "cpus", 2, "processors of one training")
+	own.IntVar(&s.cpus, "cpus", 2, "processors of one training, or of each of its tasks")
+	own.IntVar(&s.actors, "actors", 0, "actors of one training beside its learner, as tasks of the same allocation (slurm; 0: the learner acts itself)")
 	own.StringVar(&s.image, "image", "", "image with the advisor (kubernetes)")
 	own.StringVar(&s.claim, "claim", "", "RWX volume claim that holds the folder (kubernetes)")
 	own.StringVar(&s.namespace, "namespace", "default", "namespace (kubernetes)")
@@ -129,6 +130,9 @@ func (s *sweep) run(c *cobra.Command, own *pflag.FlagSet) error {
 	})
 	if err := os.MkdirAll(s.out, 0o755); err != nil {
 		return err
+	}
+	if s.actors != 0 && s.engine != "slurm" {
+		return fmt.Errorf("--actors is for --engine slurm; elsewhere start advisor train --listen and advisor train actor")
 	}
 	switch s.engine {
 	case "local":
@@ -206,6 +210,9 @@ var sbatch = template.Must(template.New("sbatch").Funcs(template.FuncMap{"quote"
 #SBATCH --requeue
 #SBATCH --open-mode=append
 #SBATCH --output={{.Out}}/slurm-%A_%a.log
+{{- if .Actors}}
+#SBATCH --ntasks={{.Tasks}}
+{{- end}}
 #SBATCH --cpus-per-task={{.CPUs}}
 #SBATCH --time={{.Time}}
 {{- if .Partition}}
@@ -217,7 +224,19 @@ arms=({{range .Trials}}{{.Arm}} {{end}})
 seeds=({{range .Trials}}{{.Seed}} {{end}})
 i=$SLURM_ARRAY_TASK_ID
 cd {{quote .Cwd}}
-exec {{quote .Exe}} train --arm "${arms[i]}" --seed "${seeds[i]}" --out {{quote .Out}}/"${arms[i]}-${seeds[i]}" --threads "${SLURM_CPUS_PER_TASK:-1}"{{range .Pass}} {{quote .}}{{end}}
+train=(--arm "${arms[i]}" --seed "${seeds[i]}" --out {{quote .Out}}/"${arms[i]}-${seeds[i]}" --threads "${SLURM_CPUS_PER_TASK:-1}"{{range .Pass}} {{quote .}}{{end}})
+{{- if .Actors}}
+# The learner and its actors are steps of this allocation. They meet in the folder; the actors end with the learner.
+srun --exact --ntasks=1 --cpus-per-task="${SLURM_CPUS_PER_TASK:-1}" {{quote .Exe}} train "${train[@]}" --listen :0 &
+learner=$!
+srun --exact --ntasks={{.Actors}} --cpus-per-task="${SLURM_CPUS_PER_TASK:-1}" {{quote .Exe}} train actor "${train[@]}" &
+status=0
+wait $learner || status=$?
+wait || true
+exit $status
+{{- else}}
+exec {{quote .Exe}} train "${train[@]}"
+{{- end}}
 `))
 
 // slurm writes the job array and submits it.
@@ -228,6 +247,9 @@ func (s *sweep) slurm(c *cobra.Command, trials []trial, pass []string) error {
 	}
 	if strings.ContainsAny(out, " \n\t%\"'\\") {
 		return fmt.Errorf("--out is %q; Slurm's log names need a path without spaces, quotes and percent signs", out)
+	}
+	if s.actors < 0 || s.actors > 1000 {
+		return fmt.Errorf("--actors is %d; use 0 (the learner acts itself) to 1000", s.actors)
 	}
 	for _, v := range []string{s.partition, s.time} {
 		if strings.ContainsAny(v, " \n\t") {
@@ -244,7 +266,7 @@ func (s *sweep) slurm(c *cobra.Command, trials []trial, pass []string) error {
 	}
 	var b bytes.Buffer
 	if err := sbatch.Execute(&b, map[string]any{"Last": len(trials) - 1, "Parallel": max(s.parallel, 1), "Out": out, "CPUs": s.cpus, "Time": s.time,
-		"Partition": s.partition, "Trials": trials, "Exe": exe, "Cwd": cwd, "Pass": append(pass, "--quiet=false")}); err != nil {
+		"Partition": s.partition, "Actors": s.actors, "Tasks": s.actors + 1, "Trials": trials, "Exe": exe, "Cwd": cwd, "Pass": pass}); err != nil {
 		return err
 	}
 	path := filepath.Join(s.out, "sweep.sbatch")

@@ -43,6 +43,7 @@ type learnFlags struct {
 	window, threads    int
 	first              uint64
 	quiet              bool
+	listen             string
 }
 
 func (f *learnFlags) register(c *cobra.Command) {
@@ -227,7 +228,8 @@ bytes it would have ended with.`,
 	c.Flags().StringVar(&f.out, "out", "", "folder of the training")
 	c.Flags().StringVar(&f.arm, "arm", "rdsac_mean", "learner: sac, rdsac_mean or rdsac_cvar")
 	c.Flags().Uint64Var(&f.config.Seed, "seed", 42, "seed of weights, batches and actions")
-	c.AddCommand(newTrainReport(), newTrainBench())
+	c.Flags().StringVar(&f.listen, "listen", "", "let advisor train actor do the acting, from here or elsewhere, and listen for it on this address, as in :0")
+	c.AddCommand(newTrainReport(), newTrainBench(), newTrainActor())
 	return c
 }
 
@@ -260,11 +262,14 @@ func (f *learnFlags) run(c *cobra.Command, s *setting, offline *rl.Replay, from 
 		}
 	}
 	t, err := rl.NewTrainer(f.plan, l, e)
+	if f.listen != "" {
+		t, err = rl.NewCollector(f.plan, l)
+	}
 	if err != nil {
 		return err
 	}
 	t.Dir, t.Offline = f.out, offline
-	t.Header = rl.Header{Topology: rl.Topology(s.spec), Data: s.data, Revision: revision()}
+	t.Header = rl.Header{Topology: rl.Topology(s.spec), Data: s.data, Revision: revision(), Actors: f.listen != ""}
 	t.Warn = func(w string) { fmt.Fprintln(c.ErrOrStderr(), "advisor: warning:", w) }
 	err = t.Resume()
 	switch {
@@ -274,10 +279,10 @@ func (f *learnFlags) run(c *cobra.Command, s *setting, offline *rl.Replay, from 
 	default:
 		fmt.Fprintf(c.ErrOrStderr(), "resumed at step %d of %d\n", t.Step, f.plan.Steps)
 	}
-	return f.drive(c, t)
+	return f.drive(c, s, t)
 }
 
-func (f *learnFlags) drive(c *cobra.Command, t *rl.Trainer) error {
+func (f *learnFlags) drive(c *cobra.Command, s *setting, t *rl.Trainer) error {
 	begin, first := time.Now(), t.Step
 	line := progressLine(c, f.quiet)
 	events, err := tensorboard.Create(f.out, t.Step, begin)
@@ -285,16 +290,28 @@ func (f *learnFlags) drive(c *cobra.Command, t *rl.Trainer) error {
 		return err
 	}
 	defer events.Close()
+	var acting func() string
 	t.Progress = func(p rl.Point) {
-		if err := events.Scalars(time.Now(), p.Step, scalars(&p)); err != nil && t.Warn != nil {
+		values := scalars(&p)
+		if acting != nil {
+			values["actors/staleness"], values["actors/steps_per_second"] = t.Stale.Mean(), float64(t.Step-first)/time.Since(begin).Seconds()
+		}
+		if err := events.Scalars(time.Now(), p.Step, values); err != nil && t.Warn != nil {
 			t.Warn(err.Error())
 		}
 		rate := float64(t.Step-first) / time.Since(begin).Seconds()
 		eta := time.Duration(float64(f.plan.Steps-t.Step)/max(rate, 1e-9)) * time.Second
 		line(fmt.Sprintf("step %d of %d  %.0f/s  ETA %s  return %.4g  entropy %.3f  α %.4f  Q %.4g ± %.2g", p.Step, f.plan.Steps, rate, eta, p.Return, p.Entropy, p.Alpha, p.Q, p.Spread))
+		if acting != nil {
+			fmt.Fprintln(c.ErrOrStderr(), acting())
+		}
 	}
 	ctx := c.Context()
-	err = t.Run(func() bool { return ctx.Err() != nil })
+	if f.listen == "" {
+		err = t.Run(func() bool { return ctx.Err() != nil })
+	} else {
+		err = f.collect(ctx, s, t, func(said func() string) { acting = said })
+	}
 	line("")
 	if err != nil {
 		return fmt.Errorf("%w\nthe last whole checkpoint in %s stays in force", err, f.out)

@@ -29,7 +29,9 @@ type Header struct {
 	Seed     uint64   `json:"seed"`
 	Revision string   `json:"revision"`
 	Steps    int64    `json:"steps"`
-	Updates  int64    `json:"updates"`
+	// Actors says that others acted: such a training cannot be repeated to the bit.
+	Actors  bool  `json:"actors,omitempty"`
+	Updates int64 `json:"updates"`
 	// RewardScale is what rewards were divided by; values of the critics are in this unit.
 	RewardScale float64            `json:"rewardScale"`
 	Metrics     map[string]float64 `json:"metrics,omitempty"`

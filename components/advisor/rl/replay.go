@@ -15,7 +15,8 @@ type Transition struct {
 }
 
 // Replay keeps the last transitions. States are kept once: a transition's successor is the state of the next one, or the end. The
-// newest transition has no successor yet and is not sampled unless it ends an episode.
+// newest transition has no successor yet and is not sampled unless it ends an episode. A stretch that others interrupt ends with its
+// last state alone, which is nobody's to sample.
 type Replay struct {
 	Row, Global, Capacity int
 
@@ -24,7 +25,8 @@ type Replay struct {
 	reward  []float64
 	elapsed []float64
 	done    []bool
-	head    int // where the next one goes, once full
+	bare    []bool // a state alone
+	head    int    // where the next one goes, once full
 }
 
 // NewReplay makes an empty one for states of the given shape.
@@ -55,7 +57,7 @@ func (r *Replay) Add(t Transition) error {
 	if i < r.Capacity {
 		r.states = append(r.states, State{})
 		r.action, r.reward = append(r.action, 0), append(r.reward, 0)
-		r.elapsed, r.done = append(r.elapsed, 0), append(r.done, false)
+		r.elapsed, r.done, r.bare = append(r.elapsed, 0), append(r.done, false), append(r.bare, false)
 	} else {
 		i = r.head
 		r.head = (r.head + 1) % r.Capacity
@@ -64,7 +66,16 @@ func (r *Replay) Add(t Transition) error {
 	s.N = t.State.N
 	s.X = append(s.X[:0], t.State.X[:t.State.N*r.Row]...)
 	s.Global = append(s.Global[:0], t.State.Global[:r.Global]...)
-	r.action[i], r.reward[i], r.elapsed[i], r.done[i] = int32(t.Action), t.Reward, t.Elapsed, t.Done
+	r.action[i], r.reward[i], r.elapsed[i], r.done[i], r.bare[i] = int32(t.Action), t.Reward, t.Elapsed, t.Done, false
+	return nil
+}
+
+// Break ends a stretch with the state it has come to: what is added next belongs elsewhere.
+func (r *Replay) Break(s State) error {
+	if err := r.Add(Transition{State: s}); err != nil {
+		return err
+	}
+	r.bare[r.newest()] = true
 	return nil
 }
 
@@ -85,7 +96,7 @@ func (r *Replay) Ready() bool {
 func (r *Replay) Sample(rng *Source) int {
 	for {
 		i := rng.IntN(len(r.states))
-		if i != r.newest() || r.done[i] {
+		if (i != r.newest() || r.done[i]) && !r.bare[i] {
 			return i
 		}
 	}

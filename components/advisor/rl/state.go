@@ -77,7 +77,10 @@ func (r *Replay) tensors() []Tensor {
 	for i := range r.states {
 		n[i] = int32(r.states[i].N)
 		x, g = append(x, r.states[i].X...), append(g, r.states[i].Global...)
-		if r.done[i] {
+		switch {
+		case r.bare[i]:
+			done[i] = 2
+		case r.done[i]:
 			done[i] = 1
 		}
 	}
@@ -110,6 +113,7 @@ func (r *Replay) load(ts map[string]Tensor, head int) error {
 		if err := r.Add(t); err != nil {
 			return fmt.Errorf("the replay's transition %d: %w", i, err)
 		}
+		r.bare[r.newest()] = done[i] == 2
 	}
 	if len(x) != 0 {
 		return fmt.Errorf("the replay has %d numbers too many", len(x))
@@ -163,8 +167,10 @@ func (t *Trainer) Resume() error {
 	if err := t.resume(&s, ts); err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
-	if err := t.replayEpisode(ts["episode.actions"].Int); err != nil {
-		return err
+	if t.Env != nil {
+		if err := t.replayEpisode(ts["episode.actions"].Int); err != nil {
+			return err
+		}
 	}
 	return forget(filepath.Dir(path), latest.State) // what a kill left behind
 }
@@ -215,7 +221,7 @@ func (t *Trainer) resume(s *saved, ts map[string]Tensor) error {
 func (t *Trainer) sameRun(s *saved) error {
 	encode := func(h Header, p Plan, c Config, e Encoding) ([]byte, error) {
 		p.Steps = 0
-		return json.Marshal([]any{p, c, e, h.Topology, h.Data})
+		return json.Marshal([]any{p, c, e, h.Topology, h.Data, h.Actors})
 	}
 	was, err := encode(s.Header, s.Plan, s.Header.Config, s.Header.Encoding)
 	if err != nil {

@@ -28,6 +28,14 @@ type Plan struct {
 	Replay int   `json:"replay"` // transitions kept
 }
 
+// Validate says what cannot work.
+func (p *Plan) Validate() error {
+	if p.Steps < 1 || p.Every < 1 || p.Save < 1 || p.Warmup < 0 || p.Replay < 2 {
+		return fmt.Errorf("a plan has steps (%d), updates every so many (%d), checkpoints every so many (%d) and a replay of at least 2 (%d)", p.Steps, p.Every, p.Save, p.Replay)
+	}
+	return nil
+}
+
 // Point is one row of the training curves.
 type Point struct {
 	Step    int64   `json:"step"`
@@ -59,6 +67,8 @@ type Trainer struct {
 	Step    int64
 	Episode uint64
 	Curve   []Point
+	// Stale is of what was learned from since this process began, where others act.
+	Stale Staleness
 
 	actions   []int32
 	act       *Source
@@ -74,15 +84,20 @@ type Trainer struct {
 
 // NewTrainer begins a training, in its first episode.
 func NewTrainer(p Plan, l *Learner, e Environment) (*Trainer, error) {
-	if p.Steps < 1 || p.Every < 1 || p.Save < 1 || p.Warmup < 0 || p.Replay < 2 {
-		return nil, fmt.Errorf("a plan has steps (%d), updates every so many (%d), checkpoints every so many (%d) and a replay of at least 2 (%d)", p.Steps, p.Every, p.Save, p.Replay)
+	if err := p.Validate(); err != nil {
+		return nil, err
 	}
 	row, global := e.Features()
 	if row != l.Encoding.Row || global != l.Encoding.Global {
 		return nil, fmt.Errorf("the environment has rows of %d and %d global features, the networks were made for %d and %d", row, global, l.Encoding.Row, l.Encoding.Global)
 	}
-	t := &Trainer{Plan: p, Learner: l, Env: e, Online: NewReplay(p.Replay, row, global), act: NewSource(l.Config.Seed, purposeAct)}
+	t := newTrainer(p, l)
+	t.Env = e
 	return t, t.reset(0)
+}
+
+func newTrainer(p Plan, l *Learner) *Trainer {
+	return &Trainer{Plan: p, Learner: l, Online: NewReplay(p.Replay, l.Encoding.Row, l.Encoding.Global), act: NewSource(l.Config.Seed, purposeAct)}
 }
 
 // reset begins an episode; episodes that are over at once are passed by.
@@ -143,13 +158,18 @@ func (t *Trainer) one() error {
 		}
 	}
 	if t.Step >= t.Plan.Warmup && t.Step%t.Plan.Every == 0 && t.Online.Len() > 1 {
-		if t.last, err = t.Learner.Update(t.Online, t.Offline); err != nil {
-			return err
-		}
-		if t.Learner.AtBound() && !t.warned && t.Warn != nil && !t.Learner.Config.FixedAlpha {
-			t.warned = true
-			t.Warn(fmt.Sprintf("step %d: the temperature is at its upper bound %.3g: an entropy of %g·log|A| is out of reach; lower --entropy-target or fix the temperature", t.Step, t.Learner.Alpha(), t.Learner.Config.EntropyTarget))
-		}
+		return t.update()
+	}
+	return nil
+}
+
+func (t *Trainer) update() (err error) {
+	if t.last, err = t.Learner.Update(t.Online, t.Offline); err != nil {
+		return err
+	}
+	if t.Learner.AtBound() && !t.warned && t.Warn != nil && !t.Learner.Config.FixedAlpha {
+		t.warned = true
+		t.Warn(fmt.Sprintf("step %d: the temperature is at its upper bound %.3g: an entropy of %g·log|A| is out of reach; lower --entropy-target or fix the temperature", t.Step, t.Learner.Alpha(), t.Learner.Config.EntropyTarget))
 	}
 	return nil
 }

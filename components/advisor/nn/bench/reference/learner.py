@@ -5,7 +5,7 @@
 reads commands from standard input, one a line, and answers each with a line of JSON:
     check          the losses of one update from the weights and the batch that fill() makes
     run N          seconds of wall and of processor time of N updates
-    infer N what   seconds of each of N choices for one state; what is actor or critics
+    infer N what   seconds of each of N choices for one state by the clock, then of as many in processor time; what is actor or critics
 """
 import json
 import math
@@ -157,8 +157,9 @@ for line in sys.stdin:
     else:
         with torch.inference_mode():
             answer = []
-            for _ in range(int(rest[0])):
-                begin = time.perf_counter()
-                choose(rest[1])
-                answer.append(time.perf_counter() - begin)
+            for clock in time.perf_counter, time.thread_time:
+                for _ in range(int(rest[0])):
+                    begin = clock()
+                    choose(rest[1])
+                    answer.append(clock() - begin)
     print(json.dumps(answer), flush=True)
