@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -240,6 +241,87 @@ func TestAdvisorReranks(t *testing.T) {
 	r.mustComplete(card)
 	for _, id := range ids {
 		r.waitJob(id, "COMPLETED", workerStarts)
+	}
+}
+
+// A held job for a share of a card is put on the card that the policy packs it onto, where Slurm by itself would take the other; in shadow
+// nothing happens but a word in the log. What has waited too long, or can't be placed, goes back to Slurm's own rules and says so, also
+// while the advisor hangs. A user's other holds are nobody's business.
+func TestAdvisorPlaces(t *testing.T) {
+	r := begin(t, 20*time.Minute)
+	const fast, slow = "slurm-worker-gpu-rtx4070-0", "slurm-worker-gpu-rtx3080-0"
+	const share = "--partition=gpu --gres=mps:25 --time=10 "
+	const held = share + "--hold --job-name=placed-e2e "
+	digest, topology := r.shortestFirst()
+	r.waitJob(r.submit(student, "--partition=gpu-rtx3080 --gres=mps:50", shareScript), "RUNNING", workerStarts)
+	own := r.submit(student, share+"--hold", "true")
+	early := r.submit(student, held, "true")
+
+	s := r.clone()
+	s.declare(`lab: placement: {mode: "shadow", giveUpSeconds: 60}`)
+	s.deliver("Let the advisor say where held jobs would go")
+	advisorSays := func(words ...string) (bool, string) {
+		log := r.kubectl("logs", "-n", platform, controllerPod, "-c", advisorContainer, "--tail=200")
+		for line := range strings.Lines(log) {
+			if !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(line, word) }) {
+				return true, line
+			}
+		}
+		return false, lastLines(log, 5)
+	}
+	r.eventually(150*time.Second, "the advisor says where the job would go", func() (bool, string) {
+		return advisorSays("would place a job", `"job":`+early+",", `"node":"`+slow+`"`)
+	})
+	if j, err := r.lookJob(early); err != nil || j.reason != "JobHeldUser" || r.adminComment(early) != "" {
+		t.Errorf("shadow: %v %v, comment %q", j, err, r.adminComment(early))
+	}
+
+	s.edit("advisor:", `"shadow"`, `"live"`)
+	s.edit("lab: placement:", `"shadow"`, `"live"`)
+	s.declare(fmt.Sprintf("lab: advisor: checkpoint: %q", digest))
+	s.attest(digest, topology)
+	s.deliver("Let the advisor place held jobs")
+	r.advised("live")
+	r.eventually(60*time.Second, "the job that waited for longer than a minute goes back", func() (bool, string) {
+		comment := r.adminComment(early)
+		return comment == "placement: none (no place within 1m0s)", comment
+	})
+	r.waitJob(early, "COMPLETED", workerStarts)
+
+	placed := r.submit(student, held, shareScript)
+	j := r.waitJob(placed, "RUNNING", workerStarts)
+	comment := r.adminComment(placed)
+	if j.nodes != slow || !strings.HasPrefix(comment, "placement: node="+slow+" at=") || !strings.HasSuffix(comment, " checkpoint="+digest) {
+		t.Errorf("%s with the comment %q; want it on %s", j, comment, slow)
+	}
+	r.eventually(20*time.Second, "the job says its share", func() (bool, string) {
+		out := r.outputOrWhy(placed)
+		return strings.TrimSpace(out) == "share 25 on "+slow, out
+	})
+	elsewhere := r.submit(student, held+"--exclude="+slow, "true")
+	if j := r.waitJob(elsewhere, "COMPLETED", workerStarts); j.nodes != fast && j.nodes != "" {
+		t.Errorf("%s; want it on %s", j, fast)
+	}
+	if comment := r.adminComment(elsewhere); comment != "placement: none (it excludes nodes)" {
+		t.Errorf("the job that excludes a node carries %q", comment)
+	}
+
+	// The advisor hangs: nobody places, and the guard keeps what is promised.
+	pid := r.sidecar().mustPid()
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = syscall.Kill(pid, syscall.SIGCONT) })
+	lost := r.submit(student, held, "true")
+	r.eventually(170*time.Second, "the guard gives the job back", func() (bool, string) {
+		comment := r.adminComment(lost)
+		return comment == "placement: none (no place within 1m0s)", comment
+	})
+	r.waitJob(lost, "COMPLETED", workerStarts)
+	_ = syscall.Kill(pid, syscall.SIGCONT)
+
+	if j, err := r.lookJob(own); err != nil || j.reason != "JobHeldUser" || r.adminComment(own) != "" {
+		t.Errorf("a hold of the user's own: %v %v, comment %q", j, err, r.adminComment(own))
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/berth-hpc/berth/components/advisor/placement/custody"
 	"github.com/berth-hpc/berth/components/advisor/rerank/lease"
 	"github.com/berth-hpc/berth/components/advisor/service"
+	"github.com/berth-hpc/berth/components/guard/custodian"
 	"github.com/berth-hpc/berth/components/guard/ranks"
 	"github.com/berth-hpc/berth/components/guard/slurmtest"
 	"github.com/berth-hpc/berth/components/jobsubmit"
@@ -250,7 +251,7 @@ func TestRealPlacement(t *testing.T) {
 	c := startCluster(t, jobsubmit.Settings{Mode: jobsubmit.Live, Rerank: true})
 	const placing = `,"placement":{"mode":%q,"jobNamePrefix":"placed-","giveUpSeconds":%d,"startSeconds":%d}`
 	c.configure(service.Live, fmt.Sprintf(placing, "shadow", 3600, 3600))
-	log, _ := c.serve()
+	log, stop := c.serve()
 	c.eventually("a first snapshot", func() bool { return strings.Contains(c.asked(), `"cluster":"berth"`) })
 	job := func(id string) string { return c.Client("scontrol", "show", "job", id) }
 	has := func(id string, words ...string) bool {
@@ -320,10 +321,38 @@ func TestRealPlacement(t *testing.T) {
 		}
 	}
 
+	// The advisor ends without a word, and the guard gives back what it left.
+	stop()
+	lost := c.submit(10, "--hold", "--job-name=placed-lost")
+	promise := filepath.Join(c.state, custody.File)
+	p, err := custody.Read(promise)
+	if err != nil || p == nil || p.Ended {
+		t.Fatalf("what is promised: %+v %v", p, err)
+	}
+	p.Until, p.Terms.GiveUpSeconds, p.Terms.StartSeconds = time.Now(), 1, 1
+	if err := p.Write(promise); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go (&custodian.Keeper{Slurm: c.Programs(), Promise: promise, Log: slog.New(slog.NewTextHandler(log, nil))}).Run(ctx)
+	slurmtest.Eventually(t, time.Minute, "the guard gives jobs back", func() (bool, string) {
+		return has(fourth, "ReqNodeList=(null)", "AdminComment=placement: none (not started on "+node+" within 1s)") &&
+			has(lost, "AdminComment=placement: none (no place within 1s)") && !strings.Contains(job(lost), "JobHeld"), job(fourth) + job(lost) + log.String()
+	})
+	cancel()
+	for _, id := range []string{own, array, admin} {
+		if has(id, "placement:") || !strings.Contains(job(id), "JobHeld") {
+			t.Errorf("the guard changed a job that is none of placement's: %s", job(id))
+		}
+	}
+	c.Client("scancel", lost)
+	c.serve()
+
 	// By itself, against the advisor's socket: the same in one go.
 	c.configure(service.Live, "")
 	c.eventually("the advisor's own placement has ended", func() bool {
-		p, err := custody.Read(filepath.Join(c.state, custody.File))
+		p, err := custody.Read(promise)
 		return err == nil && p != nil && p.Ended
 	})
 	c.Client("scancel", fourth)

@@ -30,6 +30,7 @@ import (
 	"github.com/berth-hpc/berth/components/guard"
 	"github.com/berth-hpc/berth/components/guard/accounting"
 	"github.com/berth-hpc/berth/components/guard/await"
+	"github.com/berth-hpc/berth/components/guard/custodian"
 	"github.com/berth-hpc/berth/components/guard/keep"
 	"github.com/berth-hpc/berth/components/guard/lost"
 	"github.com/berth-hpc/berth/components/guard/ranks"
@@ -41,7 +42,8 @@ import (
 type options struct {
 	namespace, name, store, scratch string
 	workersNamespace                string
-	awaitSocket, keys, ranks        string
+	awaitSocket, keys               string
+	ranks, placement                string
 	accounts, logJSON               bool
 }
 
@@ -84,6 +86,7 @@ when they have no jobs. Reservations of the SlurmConfig are made, kept and delet
 	flags.StringVar(&o.awaitSocket, "await-socket", "", "socket on which a job's PrologSlurmctld waits for the job's nodes; empty: none")
 	flags.StringVar(&o.keys, "keys", "", "directory where Slurm's keys are mounted, to make its daemons read new ones; empty: do not")
 	flags.StringVar(&o.ranks, "ranks", "", "file of the ranks that the advisor gives to waiting jobs, to end those that it does not renew; empty: do not")
+	flags.StringVar(&o.placement, "placement", "", "file of what placement promises of held jobs, to keep it when nobody renews it; empty: do not")
 	flags.BoolVar(&o.accounts, "accounts", true, "keep accounts, users and QOS in Slurm's database")
 	flags.BoolVar(&o.logJSON, "log-json", true, "write the log as JSON lines")
 	command.AddCommand(newPoke())
@@ -139,6 +142,10 @@ func run(ctx context.Context, o options) error {
 	go finder.Run(ctx)
 	if o.ranks != "" {
 		keeper := &ranks.Keeper{Slurm: programs, Ledger: o.ranks, Log: g.Log}
+		go keeper.Run(ctx)
+	}
+	if o.placement != "" {
+		keeper := &custodian.Keeper{Slurm: programs, Promise: o.placement, Log: g.Log}
 		go keeper.Run(ctx)
 	}
 	g.Log.Info("started", "SlurmConfig", watcher.Key.String(), "store", o.store)
