@@ -4,19 +4,33 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
+
+	"github.com/berth-hpc/berth/lab/box"
 )
 
-// Half an hour (BERTH_E2E_SOAK) of jobs of all sizes by two users while parts of the platform are killed at random. In the
-// end every job has run to its end, none is lost, and the workers are gone.
+// Half an hour (BERTH_E2E_SOAK) of jobs of all sizes by two users while parts of the platform, and of Kubernetes below it, are killed
+// at random.
 func TestSoak(t *testing.T) {
 	length, err := time.ParseDuration(os.Getenv("BERTH_E2E_SOAK"))
 	if err != nil {
 		t.Skip("takes half an hour: set BERTH_E2E_SOAK=30m, or run lab/e2e.sh soak")
 	}
-	r := begin(t, length+45*time.Minute)
+	begin(t, length+45*time.Minute).killAtRandom(length)
+}
+
+// The same for five minutes.
+func TestRandomKills(t *testing.T) {
+	begin(t, 40*time.Minute).killAtRandom(5 * time.Minute)
+}
+
+// killAtRandom submits jobs and kills parts. In the end every job has run to its end, none is lost, and the workers are gone.
+func (r *run) killAtRandom(length time.Duration) {
+	t := r.T
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	dice := rand.New(rand.NewPCG(seed, 0))
@@ -41,8 +55,11 @@ func TestSoak(t *testing.T) {
 		{"the controller's pod", func() error { return r.deletePod(platform, labelRole+"=controller", dice) }},
 		{"the accounting daemon", func() error { return r.deletePod(platform, labelRole+"=accounting", dice) }},
 		{"the REST daemon", func() error { return r.deletePod(platform, labelRole+"=rest", dice) }},
-		{"the autoscaler", func() error { return r.deletePod(platform, labelRole+"=autoscaler", dice) }},
+		{"the autoscaler", func() error { return r.deletePod(platform, labelRole+"=autoscaler", dice, atOnce...) }},
 		{"a worker, with grace", func() error { return r.deletePod(workers, labelPool, dice) }},
+		{"a worker, at once", func() error { return r.deletePod(workers, labelPool, dice, atOnce...) }},
+		{"the API server", func() error { return r.killDaemon("kube-apiserver") }},
+		{"the kubelet", func() error { return r.killDaemon("kubelet") }},
 	}
 	submitted := map[string]string{} // id: kind
 	nextKill := time.Now().Add(time.Minute)
@@ -98,13 +115,43 @@ func TestSoak(t *testing.T) {
 	r.waitNoWorkers("")
 }
 
+// atOnce are kubectl's options to end a pod without grace.
+var atOnce = []string{"--grace-period=0", "--force"}
+
+// killDaemon sends one of the box's daemons SIGKILL. The box starts it again; the API server is waited for, because without it no
+// job is submitted and nobody sees anything.
+func (r *run) killDaemon(name string) error {
+	status, err := r.box.Status(r.ctx)
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(status.Units, func(u box.UnitStatus) bool { return u.Name == name })
+	if i < 0 || status.Units[i].HostPid == 0 {
+		return fmt.Errorf("%s does not run", name)
+	}
+	if err := syscall.Kill(status.Units[i].HostPid, syscall.SIGKILL); err != nil {
+		return err
+	}
+	killed := status.Units[i].Restarts
+	r.eventually(2*time.Minute, "another "+name+", and the API server answers", func() (bool, string) {
+		status, err := r.box.Status(r.ctx)
+		if err != nil {
+			return false, err.Error()
+		}
+		again := slices.ContainsFunc(status.Units, func(u box.UnitStatus) bool { return u.Name == name && u.Restarts > killed && u.HostPid != 0 })
+		out, err := r.box.Kubectl(r.ctx, "get", "--raw", "/readyz")
+		return again && err == nil && strings.TrimSpace(out) == "ok", fmt.Sprint(again, out, err)
+	})
+	return nil
+}
+
 // deletePod deletes one of the pods that match, if there is one.
-func (r *run) deletePod(namespace, selector string, dice *rand.Rand) error {
+func (r *run) deletePod(namespace, selector string, dice *rand.Rand, options ...string) error {
 	pods := r.pods(namespace, selector)
 	if len(pods) == 0 {
 		return nil
 	}
-	_, err := r.box.Kubectl(r.ctx, "delete", "pod", "-n", namespace, pods[dice.IntN(len(pods))].Metadata.Name, "--wait=false")
+	_, err := r.box.Kubectl(r.ctx, append([]string{"delete", "pod", "-n", namespace, pods[dice.IntN(len(pods))].Metadata.Name, "--wait=false"}, options...)...)
 	return err
 }
 
