@@ -300,7 +300,7 @@ sleep 3`)
 			case i == 1:
 				want = []string{"REQUEUED", "COMPLETED"}
 			case i >= 5:
-				want = []string{"CANCELLED"}
+				want = nil // Slurm writes nothing down of a task that is cancelled before it has a record apart from its array's
 			}
 			if got := records[fmt.Sprintf("%s_%d", array, i)]; !slices.Equal(got, want) {
 				return false, out
