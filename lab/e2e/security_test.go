@@ -44,7 +44,7 @@ func TestPodSecurity(t *testing.T) {
 // What slurmd and sshd need of root's powers (the chart gives the reason beside each); all other containers have none.
 var granted = map[string][]string{
 	"slurmd": {"CHOWN", "SETUID", "SETGID", "KILL", "FOWNER"},
-	"sshd":   {"SETUID", "SETGID", "SYS_CHROOT", "CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "AUDIT_WRITE"},
+	"sshd":   {"SETUID", "SETGID", "SYS_CHROOT", "CHOWN", "FOWNER", "AUDIT_WRITE"},
 }
 
 // mustBeConfined checks what the levels leave open: no host namespaces or paths, no privilege, every capability dropped

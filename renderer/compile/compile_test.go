@@ -488,6 +488,14 @@ func TestPendingFieldsAreNamedWhenSet(t *testing.T) {
 	if want := "[monitoring.otel]"; fmt.Sprint(what) != want {
 		t.Errorf("campus: %v, want %s", what, want)
 	}
+	laptop := shipped(t)["laptop"]
+	laptop.Storage.Class = "fast"
+	if result, err = compile.Compile(laptop, parts()); err != nil {
+		t.Fatal(err)
+	}
+	if len(result.Pending) != 1 || result.Pending[0].What != "storage.class" {
+		t.Errorf("laptop: %v, want storage.class", result.Pending)
+	}
 }
 
 // What the policy keeps while a pool is there is what every site has, by kind and name: an object of the layer slurm that no rule

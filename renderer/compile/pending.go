@@ -29,6 +29,10 @@ func pendingFields() []pendingField {
 			return s.Monitoring.Enabled && anyOf(s.Monitoring.Receivers, func(r site.Alert) bool { return r.Email != "" })
 		}, false},
 		{"monitoring.otel", "nothing exports to OpenTelemetry yet", func(s *site.Site) bool { return s.Monitoring.OTel != "" }, false},
+		{"storage.class", "the claims of storage.local are directories of the host, of no class", func(s *site.Site) bool {
+			metrics := s.Monitoring.Enabled && s.Delivery.Mode != "manifests" // Prometheus' claim is of the class too
+			return s.Storage.Type == "local" && s.Storage.Class != "local-path" && !metrics
+		}, true},
 	}
 }
 

@@ -141,7 +141,7 @@ lab: cluster: name: "other"
 	want := `lab.cue:20:36: lab.pools.gpu.memroy: there is no field "memroy" here; did you mean "memory"?
 lab.cue:20:102: lab.pools.gpu.sharing.mps.users: users must be one of: one, trusted
 lab.cue:21:13: lab.users.ann.uid: "uid" is missing; it is: Number of the user, as the files on the lab's file server have it; 1000 or more, never given to another later
-lab.cue:22:24: lab.users.bob.uid: not a number for a user or group; use 1000 or more, but not 64030 to 64032 (Slurm and the database in the images) or 65534, 65535 (nobody)
+lab.cue:22:24: lab.users.bob.uid: not a number for a user or group; use 1000 or more, but not 64030 to 64035 (the platform's own in the images) or 65534, 65535 (nobody)
 lab.cue:22:36: lab.users.bob.shell: not a shell; write an absolute path, for example /bin/bash
 lab.cue:22:49: lab.users.bob.keys[0]: not an SSH public key; paste one line of a .pub file, for example ssh-ed25519 AAAA… name@host
 lab.cue:22:13: lab.users.bob.account: "account" is missing; it is: Default account
@@ -201,7 +201,7 @@ func TestCueCommandAgrees(t *testing.T) {
 		text, want, line string
 	}{
 		"right":       {smallest("lab"), "", ""},
-		"wrong value": {strings.Replace(smallest("lab"), "cpus: 8", "cpus: 0", 1), "lab.hosts.host.cpus: must be a whole number, 1 or more", "lab.cue:8:47"},
+		"wrong value": {strings.Replace(smallest("lab"), "cpus: 8", "cpus: 0", 1), "lab.hosts.host.cpus: must be a whole number, 1 to 65533", "lab.cue:8:47"},
 		"wrong rule":  {strings.Replace(smallest("lab"), "max: 3", "max: 9", 1), "pool cpu: 9 workers do not fit; its hosts (host) hold 4", "lab.cue:9:20"},
 		"typo":        {strings.Replace(smallest("lab"), "cpus: 8", "cpu: 8", 1), "lab.hosts.host.cpu: field not allowed", "lab.cue:8:41"},
 		"missing":     {strings.Replace(smallest("lab"), "cpus: 8, ", "", 1), "lab.hosts.host.cpus: field is required but not present", ""},
