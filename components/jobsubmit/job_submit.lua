@@ -414,7 +414,21 @@ function berth.missing(job)
    return nil
 end
 
+-- sbatch and scrontab ask for a login shell's environment by this variable of the job's. slurmd obeys to "1" alone.
+function berth.no_login_shell(job_desc)
+   local environment = job_desc.environment
+   if environment and environment.SLURM_GET_USER_ENV then
+      environment.SLURM_GET_USER_ENV = "0"
+   end
+end
+
 function slurm_job_submit(job_desc, part_list, submit_uid)
+   if settings.no_login_shell then
+      local ok, err = pcall(berth.no_login_shell, job_desc)
+      if not ok then
+         slurm.log_error("%s", "job_submit.lua: a job's wish for a login shell stays: " .. tostring(err))
+      end
+   end
    local code = berth.hook("before", job_desc, part_list, submit_uid)
    if code ~= slurm.SUCCESS then return code end
    local checked, what, refusal = pcall(berth.missing, job_desc)

@@ -51,6 +51,9 @@ type Settings struct {
 	LongestRest time.Duration
 	// RequireTimeLimit and RequireAccount refuse jobs without one.
 	RequireTimeLimit, RequireAccount bool
+	// NoLoginShell takes the wish for the environment of a login shell (sbatch --get-user-env, --export=NONE, every scrontab job) from
+	// jobs: slurmd 26.05 starts that shell in namespaces of its own, and ends where it may not make any.
+	NoLoginShell bool
 	// Before, After and Modify are the site's own Lua: the body of a function of job_desc, part_list and submit_uid (Modify:
 	// job_desc, job_rec, part_list and modify_uid) that may return a Slurm error code to refuse the job.
 	Before, After, Modify string
@@ -61,7 +64,7 @@ type Settings struct {
 
 // Needed says whether the site needs a script at all.
 func (s Settings) Needed() bool {
-	return (s.Mode != "" && s.Mode != Off) || s.RequireTimeLimit || s.RequireAccount || s.Before != "" || s.After != "" || s.Modify != ""
+	return (s.Mode != "" && s.Mode != Off) || s.RequireTimeLimit || s.RequireAccount || s.NoLoginShell || s.Before != "" || s.After != "" || s.Modify != ""
 }
 
 // Script writes job_submit.lua. It fails where one of the site's own rules is not Lua, with the rule's name and line.
@@ -87,6 +90,9 @@ func Script(s Settings) (string, error) {
    require = { time_limit = %t, account = %t },
 `, quote(s.Mode), s.Deadline.Seconds(), s.MaxBoost, s.Rerank, s.SlurmUID, quote(s.Socket), quote(s.Service),
 		s.Failures, s.Rest.Seconds(), s.LongestRest.Seconds(), s.RequireTimeLimit, s.RequireAccount)
+	if s.NoLoginShell {
+		b.WriteString("   no_login_shell = true,\n")
+	}
 	if s.expose {
 		b.WriteString("   test = true,\n")
 	}

@@ -73,7 +73,7 @@ func (p *Programs) startScratch(ctx context.Context, conf string) (up bool, word
 	}()
 	var said []string
 	for line := range lines {
-		line = strings.TrimPrefix(line, "slurmctld: ")
+		line = leader.ReplaceAllString(line, "")
 		said = append(said, line)
 		if strings.HasPrefix(line, "Running as primary controller") {
 			up = true
@@ -98,6 +98,9 @@ func (p *Programs) startScratch(ctx context.Context, conf string) (up bool, word
 	}
 	return false, words, nil
 }
+
+// leader is what slurmctld puts before each of its words: its name, and since 26.05 the time instead.
+var leader = regexp.MustCompile(`^(slurmctld: )?(\[[0-9T:.-]+\] )?`)
 
 // stop asks a process group to end, and makes it end unless the timer is stopped first.
 func stop(pid int) *time.Timer {

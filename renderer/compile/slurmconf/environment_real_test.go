@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/berth-hpc/berth/components/guard/slurmtest"
+	"github.com/berth-hpc/berth/components/jobsubmit"
 	"github.com/berth-hpc/berth/renderer/site"
 )
 
@@ -28,7 +29,9 @@ install -d -o 2001 -g 2001 -m 700 /home/ada; chmod 755 `+m.Dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	slurm, _ := startWorker(t, m, append(parameters, parameter{"TaskProlog", programs + "/task-prolog"}), map[string]string{hooksFile: file})
+	without, files := withoutLoginShell(t, m)
+	files[hooksFile] = file
+	slurm, _ := startWorker(t, m, append(append(parameters, without...), parameter{"TaskProlog", programs + "/task-prolog"}), files)
 	slurmtest.Eventually(t, time.Minute, "the node is idle", func() (bool, string) {
 		out := slurm("sinfo", "-h", "-o", "%t")
 		return out == "idle", out + m.Log("slurmd.log")
@@ -192,6 +195,73 @@ func installHooks(t *testing.T, m *slurmtest.Machine, names ...string) {
 			t.Fatal(err)
 		}
 		m.Run("install", "-D", "-m", "755", copied, programs+"/"+name)
+	}
+}
+
+// withoutLoginShell is what the site's configuration has, for the Slurm of the machine, so that no job has a login shell started.
+func withoutLoginShell(t *testing.T, m *slurmtest.Machine) (parameters []parameter, files map[string]string) {
+	t.Helper()
+	version := strings.Fields(m.Run("slurmctld", "-V"))[1]
+	s := lab()
+	s.Slurm.Version = version[:strings.LastIndex(version, ".")]
+	all := build(t, s)
+	files = map[string]string{}
+	for line := range strings.Lines(all["slurm.conf"]) {
+		if key, value, _ := strings.Cut(strings.TrimSpace(line), "="); key == "GetEnvTimeout" {
+			parameters = append(parameters, parameter{key, value})
+		}
+	}
+	if script := all[jobsubmit.FileName]; script != "" {
+		files[jobsubmit.FileName] = script
+		parameters = append(parameters, parameter{"JobSubmitPlugins", "lua"})
+	}
+	if len(parameters) == 0 {
+		t.Fatalf("for Slurm %s nothing keeps slurmd from starting login shells", s.Slurm.Version)
+	}
+	return parameters, files
+}
+
+// A job that asks for the environment of a login shell, as every scrontab job does, ends no worker: in a pod slurmd may not make the
+// namespaces that it would start the shell in, and ends where it tries. Held for the Slurm that the root file system has.
+func TestRealLoginShell(t *testing.T) {
+	m := slurmtest.Start(t, "slurm-worker-cpu-0")
+	parameters, files := withoutLoginShell(t, m)
+	lines := "ScronParameters=enable\n"
+	for _, p := range parameters {
+		lines += p.key + "=" + p.value + "\n"
+	}
+	slurm := m.Configure(lines+`SlurmctldParameters=enable_configless
+PrologFlags=Alloc
+NodeName=slurm-worker-cpu-0 NodeHostname=ctl CPUs=2 RealMemory=1000
+PartitionName=cpu Nodes=slurm-worker-cpu-0 Default=YES State=UP
+`, files)
+	m.Run("sh", "-ec", `rm -f /etc/slurm/slurm.*; mkdir -p /run/slurm; echo 'ada:x:2001:2001:Ada:/home/ada:/bin/bash' >> /etc/passwd; echo 'ada:x:2001:' >> /etc/group
+install -d -o 2001 -g 2001 -m 700 /home/ada; chmod 755 `+m.Dir)
+	slurm.Slurmctld()
+	m.Daemon("slurmd.log", "setpriv", "--bounding-set=-sys_admin", "env", "-u", "SLURM_CONF", "slurmd", "-D", "-N", "slurm-worker-cpu-0", "--conf-server", "ctl:6817")
+	slurmtest.Eventually(t, time.Minute, "the node is idle", func() (bool, string) {
+		out := slurm.Client("sinfo", "-h", "-o", "%t")
+		return out == "idle", out + m.Log("slurmd.log")
+	})
+	ada := func(command string) string {
+		t.Helper()
+		return strings.TrimSpace(m.Run("setpriv", "--reuid=2001", "--regid=2001", "--clear-groups", "env", "-i", "HOME=/home/ada", "USER=ada", "PATH=/usr/bin:/bin",
+			"OWN=brought", "SLURM_CONF="+slurm.File, "sh", "-c", "cd; "+command))
+	}
+	for options, want := range map[string]string{"--export=NONE": "ran", "--get-user-env": "ran brought", "--export=NONE --get-user-env": "ran"} {
+		job := ada(`printf '#!/bin/sh\necho ran $OWN\n' > script; sbatch --parsable --output=%j ` + options + " script")
+		slurm.Want(job, "COMPLETED")
+		if got := ada("cat " + job); got != want {
+			t.Errorf("a job with %s says %q, want %q", options, got, want)
+		}
+	}
+	ada(`printf '* * * * * echo nightly >> /home/ada/nightly\n' > table; scrontab table`)
+	slurmtest.Eventually(t, 150*time.Second, "the scrontab job has run", func() (bool, string) {
+		out, _ := m.Command("cat", "/home/ada/nightly").Output()
+		return strings.HasPrefix(string(out), "nightly\n"), slurm.Client("squeue", "--states=all") + m.Log("slurmd.log")
+	})
+	if log := m.Log("slurmd.log"); strings.Contains(log, "fatal") {
+		t.Error(log)
 	}
 }
 

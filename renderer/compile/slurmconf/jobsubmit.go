@@ -24,7 +24,8 @@ func jobSubmit(s *site.Site) (string, error) {
 		Mode: s.Advisor.Mode, Deadline: time.Duration(s.Advisor.Guardrails.DeadlineMS) * time.Millisecond, MaxBoost: s.Advisor.Guardrails.MaxBoost,
 		Socket: advisorSocket, Service: advisorService, Rerank: s.Advisor.Rerank.Mode != jobsubmit.Off, SlurmUID: slurmUID,
 		RequireTimeLimit: own.Require.TimeLimit, RequireAccount: own.Require.Account,
-		Before: own.Before, After: own.After, Modify: own.Modify,
+		NoLoginShell: !knowsGetEnvTimeout(s),
+		Before:       own.Before, After: own.After, Modify: own.Modify,
 	}
 	if !settings.Needed() {
 		return "", nil

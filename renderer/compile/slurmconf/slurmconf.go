@@ -164,10 +164,6 @@ func processes(s *site.Site) (section, error) {
 	parameters = append(append(parameters, hooks...), []parameter{
 		// The home directory must exist before a job's first process, srun's and salloc's included.
 		{"PrologFlags", "Alloc"},
-		// For a job with the user's environment (sbatch --get-user-env, every scrontab job) slurmd would start a login shell in
-		// a PID namespace of its own. A pod without privilege may not make one, and slurmd ends: any user could end any
-		// worker. With 0 it does not try, and the job has the environment that it was submitted with.
-		{"GetEnvTimeout", "0"},
 		{"LaunchParameters", "use_interactive_step"},
 		// What a job was not submitted with: its own TMPDIR, a locale, the command module, MPS's pipes.
 		{"TaskProlog", programs + "/task-prolog"},
@@ -178,6 +174,12 @@ func processes(s *site.Site) (section, error) {
 		{"DisableRootJobs", "YES"},
 		{"SrunPortRange", fmt.Sprintf("%d-%d", s.Slurm.SrunPorts.First, s.Slurm.SrunPorts.Last)},
 	}...)
+	if knowsGetEnvTimeout(s) {
+		// For a job with the user's environment (sbatch --get-user-env, every scrontab job) slurmd would start a login shell in
+		// a PID namespace of its own. A pod without privilege may not make one, and slurmd ends: any user could end any
+		// worker. With 0 it does not try, and the job has the environment that it was submitted with.
+		parameters = append(parameters, parameter{"GetEnvTimeout", "0"})
+	}
 	if s.Variant == "box" {
 		// The development machine has none of the declared sizes; slurmctld and slurmd believe slurm.conf.
 		parameters = append(parameters, parameter{"SlurmdParameters", "config_overrides"})
@@ -187,6 +189,9 @@ func processes(s *site.Site) (section, error) {
 	}
 	return section{"Processes.", parameters}, nil
 }
+
+// knowsGetEnvTimeout: since 25.05 Slurm has no such parameter, and job_submit.lua does what it was for (jobsubmit.Settings.NoLoginShell).
+func knowsGetEnvTimeout(s *site.Site) bool { return s.Slurm.Version != "26.05" }
 
 func powerSaving(s *site.Site) (section, error) {
 	resume, err := ParseTime(s.Slurm.ResumeTimeout)

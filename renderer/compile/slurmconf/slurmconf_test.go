@@ -416,3 +416,16 @@ func TestImageHooks(t *testing.T) {
 		t.Errorf("without the image's epilog: %v %s", err, out)
 	}
 }
+
+// No release of Slurm starts login shells on workers: by a parameter where there is one, and else by job_submit.lua.
+func TestLoginShells(t *testing.T) {
+	for version, parameter := range map[string]bool{"24.11": true, "26.05": false} {
+		s := lab()
+		s.Slurm.Version = version
+		conf := build(t, s)
+		has, script := strings.Contains(conf["slurm.conf"], "GetEnvTimeout=0\n"), strings.Contains(conf["job_submit.lua"], "no_login_shell = true")
+		if has != parameter || script == parameter {
+			t.Errorf("Slurm %s: GetEnvTimeout is %t, in job_submit.lua %t", version, has, script)
+		}
+	}
+}

@@ -39,8 +39,15 @@ func TestSlurmctldAcceptsShippedSites(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	version, err := exec.Command("chroot", root, "slurmctld", "-V").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	release := strings.TrimSpace(strings.TrimPrefix(string(version), "slurm-wlm ")) // 24.11.5
+	release = release[:strings.LastIndex(release, ".")]
 	for _, s := range sites {
 		t.Run(s.Name, func(t *testing.T) {
+			s.Slurm.Version = release
 			files, err := slurmconf.Files(s)
 			if err != nil {
 				t.Fatal(err)
