@@ -62,7 +62,7 @@ PartitionName=gpu Nodes=%[2]s Default=YES State=UP
 	})
 	s.Slurmctld()
 	w.Daemon("mps.log", "env", "SLURM_CONF="+s.File, "NVIDIA_VISIBLE_DEVICES=GPU-1a", "/usr/libexec/berth/mps", "supervise", "--users=trusted",
-		"--card-memory=12Gi", "--devices="+w.Dir+"/dev", "--log="+w.Dir+"/mpslog", "--node="+node, "--recover=10s", "--poll=1s", "--ask=2s")
+		"--card-memory=12Gi", "--devices="+w.Dir+"/dev", "--log="+w.Dir+"/mpslog", "--node="+node, "--recover=10s", "--ask=2s")
 	w.Daemon("slurmd.log", "env", "-u", "SLURM_CONF", "slurmd", "-D", "-N", node, "--conf-server", "ctl:6817")
 	w.eventually("the node is idle", func() bool { return strings.HasPrefix(w.node(), "idle") })
 	return w
@@ -193,6 +193,11 @@ func TestRealCancelAndFault(t *testing.T) {
 	w.Run("sh", "-c", "echo standin stick | CUDA_MPS_PIPE_DIRECTORY=/run/berth/mps/GPU-1a nvidia-cuda-mps-control")
 	culprit, _ := w.submit("ann", "mps:25", "nvidia-cuda-mps-control client fault; sleep 1000")
 	w.eventually("the neighbour meets the fault", func() bool { return strings.HasSuffix(other(), "fault\n") })
+	met := time.Now()
+	w.eventually("the supervisor sees the fault", func() bool { return strings.Contains(w.Log("mps.log"), `"event":"Fault"`) })
+	if took := time.Since(met); took > 2*time.Second {
+		t.Errorf("the fault was seen %s after the neighbour met it, want 2 s at most", took)
+	}
 	w.eventually("the job is told", func() bool {
 		return strings.Contains(w.slurm("root", "squeue", "-h", "-t", "all", "-o", "%k", "-j", culprit), "another job's fault")
 	})

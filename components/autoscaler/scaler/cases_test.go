@@ -589,6 +589,32 @@ func TestMaintenanceWindow(t *testing.T) {
 	}
 }
 
+// Nodes out of service are counted by who took them out.
+func TestDrainedNodesAreCounted(t *testing.T) {
+	s := newStage(t)
+	const drained = "IDLE+CLOUD+DRAIN "
+	s.up("IDLE+CLOUD", "IDLE+CLOUD")
+	for _, c := range []struct {
+		reason string
+		by     string
+	}{
+		{"mps: card GPU-1 takes no clients for 1m0s: the server is FAULT", "mps"}, {"guard: a change of the configuration waits", "guard"},
+		{"berth: host box is cordoned", "berth"}, {"Duplicate jobid", "slurm"}, {"fan 2 is broken", "other"},
+	} {
+		s.nodes(drained+c.reason, "IDLE+CLOUD")
+		s.round()
+		for _, by := range []string{"berth", "guard", "mps", "slurm", "other"} {
+			want := 0.0
+			if by == c.by {
+				want = 1
+			}
+			if got := testutil.ToFloat64(s.loop.Metrics.Drained.WithLabelValues("cpu", by)); got != want {
+				t.Errorf("drained for %q: %v by %s, want %v", c.reason, got, by, want)
+			}
+		}
+	}
+}
+
 // A node whose name or state words nobody understands is left alone, and said.
 func TestUnknownWordsAreLeftAlone(t *testing.T) {
 	s := newStage(t)

@@ -506,6 +506,7 @@ func TestMetricsAreWellNamed(t *testing.T) {
 	metrics.Actions.WithLabelValues("cpu", "CreatePod").Inc()
 	metrics.Refused.WithLabelValues("cpu").Inc()
 	metrics.Overdue.WithLabelValues("cpu").Set(0)
+	metrics.Drained.WithLabelValues("cpu", "mps").Set(0)
 	metrics.Shares.WithLabelValues("cpu", "used").Set(0)
 	metrics.IdleCards.WithLabelValues("cpu").Add(0)
 	problems, err := testutil.GatherAndLint(registry)

@@ -18,6 +18,7 @@ type Metrics struct {
 	Unplaced     *prometheus.GaugeVec
 	Floor        *prometheus.GaugeVec
 	Overdue      *prometheus.GaugeVec
+	Drained      *prometheus.GaugeVec
 	Shares       *prometheus.GaugeVec
 	IdleCards    *prometheus.CounterVec
 }
@@ -56,6 +57,9 @@ func NewMetrics(registry prometheus.Registerer) (*Metrics, error) {
 		Overdue: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "berth_autoscaler_nodes_overdue", Help: "Nodes of a pool that are longer on their way up or down than anything should take.",
 		}, []string{"pool"}),
+		Drained: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "berth_autoscaler_nodes_drained", Help: "Nodes of a pool that take no jobs, by who said so: berth, guard (a change that waits), mps (the card), slurm, other (a person, a health check).",
+		}, []string{"pool", "by"}),
 		Shares: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "berth_autoscaler_mps_shares", Help: "Standard shares of the cards of nodes that are up: used, free.",
 		}, []string{"pool", "state"}),
@@ -65,7 +69,7 @@ func NewMetrics(registry prometheus.Registerer) (*Metrics, error) {
 	}
 	for _, collector := range []prometheus.Collector{
 		metrics.Round, metrics.Interval, metrics.Errors, metrics.SlurmAnswers, metrics.Actions, metrics.Refused, metrics.Nodes, metrics.Unplaced,
-		metrics.Floor, metrics.Overdue, metrics.Shares, metrics.IdleCards,
+		metrics.Floor, metrics.Overdue, metrics.Drained, metrics.Shares, metrics.IdleCards,
 	} {
 		if err := registry.Register(collector); err != nil {
 			return nil, err

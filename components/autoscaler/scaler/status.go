@@ -64,6 +64,7 @@ func (l *Loop) writeStatus(ctx context.Context, view *view, pool *poolView, hold
 		l.Log.Warn("not placed", "pool", object.Name, "why", placed.Message)
 	}
 	l.Metrics.nodes(object.Name, counts, len(unplaced), pool.floor.Nodes)
+	l.drained(view, pool)
 	l.account(view, pool)
 	return l.patchStatus(ctx, pool.object, object)
 }

@@ -101,7 +101,7 @@ func supervise(root *string) *cobra.Command {
 	flags.StringVar(&o.node, "node", "", "this worker's name in Slurm (the host's)")
 	flags.StringVar(&o.conf, "slurm-conf", "/run/slurm/conf/slurm.conf", "slurm.conf, for KillWait")
 	flags.DurationVar(&o.recover, "recover", time.Minute, "how long the server may take no clients before the node is drained")
-	flags.DurationVar(&o.poll, "poll", 2*time.Second, "time between two looks at the server")
+	flags.DurationVar(&o.poll, "poll", time.Second, "time between two looks at the server")
 	flags.DurationVar(&o.ask, "ask", 10*time.Second, "time between two questions to Slurm about the jobs with shares")
 	return command
 }
