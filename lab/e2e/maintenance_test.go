@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -114,4 +115,71 @@ func TestFloorByPush(t *testing.T) {
 	s.edit("cpu: {", "headroom: nodes: 1, max: 4", "max: 4")
 	s.deliver("Keep none")
 	r.waitNoWorkers("cpu")
+}
+
+// A node that a person drained stays as they left it, with their words, and no job comes to it: when its job ends, while the pool's other
+// workers go, over a push that changes slurm.conf and one that makes new workers, and over restarts of slurmctld and the autoscaler. Resumed
+// by the person, it serves again.
+func TestDrainedByPerson(t *testing.T) {
+	r := begin(t, 25*time.Minute)
+	r.waitNoWorkers("cpu")
+	j := r.runningJob(student, "--partition=cpu")
+	resume := "scontrol update nodename=" + j.nodes + " state=resume"
+	t.Cleanup(func() { _, _ = r.inController(resume) })
+	r.mustController("scontrol update nodename=" + j.nodes + " state=drain reason='fan 2 is broken'")
+	stays := func(after string) {
+		t.Helper()
+		out := r.mustController("scontrol show node --oneliner " + j.nodes)
+		if state := fieldOf(out, "State"); !strings.Contains(state, "DRAIN") || strings.Contains(state, "POWER") || !strings.Contains(out, "Reason=fan 2 is broken [") {
+			t.Errorf("after %s the node is\n%s", after, out)
+		}
+	}
+	// Others of the pool come and go beside it.
+	elsewhere := func(after string) {
+		t.Helper()
+		id := r.submit(researcher, "--partition=cpu", "echo began; echo ended")
+		if other := r.waitJob(id, "COMPLETED", workerStarts); other.nodes == j.nodes {
+			t.Errorf("after %s a job ran on the drained node", after)
+		}
+		stays(after)
+	}
+	elsewhere("a job of its pool")
+	if now, err := r.lookJob(j.id); err != nil || now.state != "RUNNING" {
+		t.Errorf("on the drained node: %v %v; want it RUNNING", now, err)
+	}
+	r.mustComplete(j)
+	r.eventually(workersLeave, "the pool's other workers leave", func() (bool, string) {
+		left := names(r.workerPods("cpu"))
+		return strings.Count(left, "slurm-worker-") <= 1, left
+	})
+	stays("its job's end and the others' leaving")
+
+	s := r.clone()
+	s.edit("cpu: {", "max: 4", "max: 4, partition: maxTime: \"2-00:00:00\"")
+	s.deliver("Bound the jobs of pool cpu")
+	stays("a push that changes slurm.conf")
+	s.edit("cpu: {", "max: 4,", `max: 4, env: NCCL_DEBUG: "INFO",`)
+	s.deliver("Give the pool's workers an environment")
+	elsewhere("a push that makes new workers")
+
+	if out, err := r.inController("kill -9 $(pgrep -f '^slurmctld -D')"); ignoreKilled(err) != nil {
+		t.Fatalf("kill slurmctld: %v: %s", err, out)
+	}
+	r.kubectl("delete", "pod", "-n", platform, "-l", labelRole+"=autoscaler", "--wait=false")
+	r.eventually(60*time.Second, "slurmctld answers", func() (bool, string) {
+		out, err := r.inController("scontrol ping")
+		return err == nil && strings.Contains(out, "is UP"), fmt.Sprint(out, err)
+	})
+	elsewhere("restarts of slurmctld and the autoscaler")
+
+	r.mustController(resume)
+	r.waitJob(r.submit(student, "--partition=cpu --nodelist="+j.nodes, "echo began"), "COMPLETED", workerStarts)
+	r.waitNoWorkers("cpu")
+}
+
+// fieldOf is the value of a field in a line of scontrol's.
+func fieldOf(line, field string) string {
+	_, rest, _ := strings.Cut(" "+line, " "+field+"=")
+	value, _, _ := strings.Cut(rest, " ")
+	return value
 }
