@@ -15,6 +15,7 @@ type trace[T Float] struct {
 	y    []T // the output
 	unit []T // the normalised rows
 	inv  []T // one over the deviation of each row
+	row  []T // memory of one row
 }
 
 func grow[T any](x []T, n int) []T {
@@ -25,7 +26,7 @@ func grow[T any](x []T, n int) []T {
 }
 
 // forward computes a layer over rows of x, all of them.
-func (n *Net[T]) forward(l *layer, rows int, x []T, t *trace[T]) []T {
+func (n *Net[T]) forward(l *layer[T], rows int, x []T, t *trace[T]) []T {
 	t.x, t.y = x, grow(t.y, rows*l.out)
 	norm := l.gain >= 0
 	n.product(l, rows, x, t.y, l.relu && !norm)
@@ -33,14 +34,14 @@ func (n *Net[T]) forward(l *layer, rows int, x []T, t *trace[T]) []T {
 		t.unit, t.inv = grow(t.unit, rows*l.out), grow(t.inv, rows)
 		gain, shift := n.P[l.gain:l.gain+l.out], n.P[l.shift:l.shift+l.out]
 		for r := range rows {
-			t.inv[r] = normalise(t.y[r*l.out:(r+1)*l.out], t.unit[r*l.out:(r+1)*l.out], gain, shift)
+			t.inv[r] = normalise(t.y[r*l.out:(r+1)*l.out], t.unit[r*l.out:(r+1)*l.out], gain, shift, l.ones)
 		}
 	}
 	return t.y
 }
 
 // product is y = x·W + b, cut at zero if relu.
-func (n *Net[T]) product(l *layer, rows int, x, y []T, relu bool) {
+func (n *Net[T]) product(l *layer[T], rows int, x, y []T, relu bool) {
 	if rows == 0 {
 		return
 	}
@@ -71,32 +72,24 @@ func (n *Net[T]) product(l *layer, rows int, x, y []T, relu bool) {
 
 // normalise replaces a row by max(0, gain·unit + shift), where unit is the row less its mean over its deviation, and gives one over
 // the deviation.
-func normalise[T Float](y, unit, gain, shift []T) T {
-	var s, q T
-	for _, v := range y {
-		s += v
-	}
-	mean := s / T(len(y))
-	for _, v := range y {
-		d := v - mean
-		q += d * d
-	}
-	inv := T(1 / math.Sqrt(float64(q)/float64(len(y))+normEps))
-	for i, v := range y {
-		u := (v - mean) * inv
-		unit[i] = u
-		if v := gain[i]*u + shift[i]; v >= 0 || v != v {
-			y[i] = v
-		} else {
-			y[i] = 0
-		}
+func normalise[T Float](y, unit, gain, shift, ones []T) T {
+	n := T(len(y))
+	axpy(-dot(y, ones)/n, y, ones)
+	inv := T(1 / math.Sqrt(float64(dot(y, y)/n)+normEps))
+	clear(unit)
+	axpy(inv, unit, y)
+	copy(y, shift)
+	mulAdd(y, gain, unit)
+	gate(y, y)
+	if inv != inv { // cutting at zero would hide it
+		y[0] = inv
 	}
 	return inv
 }
 
 // backward takes the gradient by a layer's output (which it overwrites), adds the gradient by its parameters to grad, and puts the
 // gradient by its input into dx unless that is nil.
-func (n *Net[T]) backward(l *layer, rows int, t *trace[T], dy, dx, grad []T) {
+func (n *Net[T]) backward(l *layer[T], rows int, t *trace[T], dy, dx, grad []T) {
 	if rows == 0 {
 		return
 	}
@@ -107,8 +100,9 @@ func (n *Net[T]) backward(l *layer, rows int, t *trace[T], dy, dx, grad []T) {
 	if l.gain >= 0 {
 		gain := n.P[l.gain : l.gain+l.out]
 		dgain, dshift := grad[l.gain:l.gain+l.out], grad[l.shift:l.shift+l.out]
+		t.row = grow(t.row, l.out)
 		for r := range rows {
-			unnormalise(dy[r*l.out:(r+1)*l.out], t.unit[r*l.out:(r+1)*l.out], gain, dgain, dshift, t.inv[r])
+			unnormalise(dy[r*l.out:(r+1)*l.out], t.unit[r*l.out:(r+1)*l.out], gain, dgain, dshift, l.ones, t.row, t.inv[r])
 		}
 	}
 	columns(grad[l.bias:l.bias+l.out], dy)
@@ -118,25 +112,21 @@ func (n *Net[T]) backward(l *layer, rows int, t *trace[T], dy, dx, grad []T) {
 	}
 }
 
-// unnormalise turns the gradient by gain·unit + shift into that by the row before it was normalised.
-func unnormalise[T Float](d, unit, gain, dgain, dshift []T, inv T) {
-	var s, q T
-	for i, v := range d {
-		dgain[i] += v * unit[i]
-		dshift[i] += v
-		v *= gain[i]
-		d[i] = v
-		s += v
-		q += v * unit[i]
-	}
-	s, q = s/T(len(d)), q/T(len(d))
-	for i, v := range d {
-		d[i] = inv * (v - s - unit[i]*q)
-	}
+// unnormalise turns the gradient by gain·unit + shift into that by the row before it was normalised. row is memory of its length.
+func unnormalise[T Float](d, unit, gain, dgain, dshift, ones, row []T, inv T) {
+	mulAdd(dgain, d, unit)
+	add(dshift, d)
+	mulTo(row, d, gain)
+	n := T(len(d))
+	s, q := dot(row, ones)/n, dot(row, unit)/n
+	axpy(-s, row, ones)
+	axpy(-q, row, unit)
+	clear(d)
+	axpy(inv, d, row)
 }
 
 // weightGradient adds xᵀ·dy to dw.
-func (n *Net[T]) weightGradient(l *layer, rows int, x, dy, dw []T) {
+func (n *Net[T]) weightGradient(l *layer[T], rows int, x, dy, dw []T) {
 	if xs, ok := single(x); ok {
 		ds, _ := single(dy)
 		ws, _ := single(dw)
@@ -154,7 +144,7 @@ func (n *Net[T]) weightGradient(l *layer, rows int, x, dy, dw []T) {
 }
 
 // inputGradient is dx = dy·Wᵀ.
-func (n *Net[T]) inputGradient(l *layer, rows int, dy, dx []T) {
+func (n *Net[T]) inputGradient(l *layer[T], rows int, dy, dx []T) {
 	w := n.P[l.weight : l.weight+l.in*l.out]
 	if ds, ok := single(dy); ok {
 		xs, _ := single(dx)

@@ -29,7 +29,7 @@ func (n *Net[T]) Forward(s *Scratch[T], rows int, x, y []T) {
 	n.product(n.last, rows, n.forwardAll(n.trunk, s.trunk, rows, x), y[:rows*n.last.out], false)
 }
 
-func (n *Net[T]) forwardAll(ls []*layer, ts []trace[T], rows int, x []T) []T {
+func (n *Net[T]) forwardAll(ls []*layer[T], ts []trace[T], rows int, x []T) []T {
 	for i, l := range ls {
 		x = n.forward(l, rows, x, &ts[i])
 	}
@@ -52,7 +52,7 @@ func (n *Net[T]) Backward(s *Scratch[T], rows int, dy, grad []T) {
 }
 
 // backwardAll goes back through layers, from s.d. If input, it leaves the gradient by the first one's input in s.d.
-func (n *Net[T]) backwardAll(s *Scratch[T], ls []*layer, ts []trace[T], rows int, grad []T, input bool) {
+func (n *Net[T]) backwardAll(s *Scratch[T], ls []*layer[T], ts []trace[T], rows int, grad []T, input bool) {
 	for i := len(ls) - 1; i >= 0; i-- {
 		l := ls[i]
 		if i == 0 && !input {

@@ -107,8 +107,9 @@ func (s *Spec) Params() int {
 	return l[len(l)-1].Offset + l[len(l)-1].Len()
 }
 
-// layer is a dense layer over a network's parameters. norm is the offset of the gain, or −1.
-type layer struct {
+// layer is a dense layer over a network's parameters. gain and shift are −1 without LayerNorm; with it there are ones to sum by.
+type layer[T Float] struct {
+	ones             []T
 	in, out          int
 	weight, bias     int
 	gain, shift      int
@@ -121,10 +122,10 @@ type Net[T Float] struct {
 	Spec Spec
 	// P are the parameters in the order of Layout. Call Repack after changing them.
 	P     []T
-	trunk []*layer
-	tau   *layer
-	head  []*layer
-	last  *layer
+	trunk []*layer[T]
+	tau   *layer[T]
+	head  []*layer[T]
+	last  *layer[T]
 	// lastT is the last layer's weight matrix transposed: a row an output.
 	lastT []T
 }
@@ -137,12 +138,16 @@ func New[T Float](s Spec) (*Net[T], error) {
 	n := &Net[T]{Spec: s, P: make([]T, s.Params())}
 	lay := s.Layout()
 	i := 0
-	dense := func(relu, norm bool) *layer {
+	dense := func(relu, norm bool) *layer[T] {
 		w := lay[i]
-		l := &layer{in: w.Rows, out: w.Cols, weight: w.Offset, bias: lay[i+1].Offset, gain: -1, relu: relu}
+		l := &layer[T]{in: w.Rows, out: w.Cols, weight: w.Offset, bias: lay[i+1].Offset, gain: -1, shift: -1, relu: relu}
 		i += 2
 		if norm {
 			l.gain, l.shift = lay[i].Offset, lay[i+1].Offset
+			l.ones = make([]T, l.out)
+			for k := range l.ones {
+				l.ones[k] = 1
+			}
 			i += 2
 		}
 		return l
@@ -204,8 +209,8 @@ func (n *Net[T]) Repack() {
 	}
 }
 
-func (n *Net[T]) layers() []*layer {
-	all := append([]*layer{}, n.trunk...)
+func (n *Net[T]) layers() []*layer[T] {
+	all := append([]*layer[T]{}, n.trunk...)
 	if n.tau != nil {
 		all = append(all, n.tau)
 	}
