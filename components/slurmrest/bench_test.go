@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"sort"
 	"strconv"
 	"testing"
@@ -36,20 +34,8 @@ NodeName=n-[0-%d] CPUs=2 RealMemory=1000 State=CLOUD
 PartitionName=cpu Nodes=ALL Default=YES State=UP
 `, m.Key("jwt_hs256.key"), jobs+1000, jobs+2, nodes-1), nil)
 	s.Slurmctld()
-	conf, socket := filepath.Join(m.Dir, "restconf"), filepath.Join(m.Dir, "rest")
-	for name, text := range map[string]string{
-		"slurm.conf": "ClusterName=berth\nSlurmctldHost=ctl\nAuthType=auth/slurm\nCredType=cred/slurm\nAuthAltTypes=auth/jwt\n", "plugstack.conf": "\n",
-	} {
-		if err := errors.Join(os.MkdirAll(conf, 0o755), os.WriteFile(filepath.Join(conf, name), []byte(text), 0o644)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := exec.Command("install", "-d", "-o", "64031", socket).Run(); err != nil {
-		t.Fatal(err)
-	}
-	m.Daemon("slurmrestd.log", "setpriv", "--reuid=64031", "--regid=64031", "--clear-groups", "env", "-u", "SLURM_SACK_KEY",
-		"SLURM_JWT=daemon", "SLURM_CONF="+conf+"/slurm.conf", "slurmrestd", "-a", "rest_auth/jwt", "-s", "openapi/slurmctld", "unix:"+socket+"/s")
-	client, err := slurmrest.New("unix:"+socket+"/s", &slurmrest.TokenSource{KeyFile: m.Key("jwt_hs256.key"), User: "root"})
+	socket := m.Slurmrestd()
+	client, err := slurmrest.New("unix:"+socket, &slurmrest.TokenSource{KeyFile: m.Key("jwt_hs256.key"), User: "root"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,12 +3,10 @@ package command
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -34,7 +32,7 @@ type realCluster struct {
 func startCluster(t *testing.T, lua jobsubmit.Settings) *realCluster {
 	t.Helper()
 	m := slurmtest.Start(t, "slurm-worker-cpu-0")
-	c := &realCluster{t: t, socket: filepath.Join(m.Dir, "a.sock"), rest: filepath.Join(m.Dir, "rest"), state: filepath.Join(m.Dir, "advisor"),
+	c := &realCluster{t: t, socket: filepath.Join(m.Dir, "a.sock"), state: filepath.Join(m.Dir, "advisor"),
 		settings: filepath.Join(m.Dir, "settings.json")}
 	lua.Socket = c.socket
 	c.Slurm = m.Configure(fmt.Sprintf(`AuthAltTypes=auth/jwt
@@ -49,20 +47,7 @@ SuspendTime=600
 PartitionName=cpu Nodes=slurm-worker-cpu-0 Default=YES State=DOWN
 `, m.Key("jwt_hs256.key")), map[string]string{"job_submit.lua": script(t, lua)})
 	c.Slurmctld()
-	for name, text := range map[string]string{
-		// slurmrestd holds no key, as in its own pod.
-		"slurm.conf": "ClusterName=berth\nSlurmctldHost=ctl\nAuthType=auth/slurm\nCredType=cred/slurm\nAuthAltTypes=auth/jwt\n", "plugstack.conf": "\n",
-	} {
-		file := filepath.Join(m.Dir, "restconf", name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(text), 0o644)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := exec.Command("install", "-d", "-o", "64031", c.rest).Run(); err != nil {
-		t.Fatal(err)
-	}
-	m.Daemon("slurmrestd.log", "setpriv", "--reuid=64031", "--regid=64031", "--clear-groups", "env", "-u", "SLURM_SACK_KEY",
-		"SLURM_JWT=daemon", "SLURM_CONF="+m.Dir+"/restconf/slurm.conf", "slurmrestd", "-a", "rest_auth/jwt", "-s", "openapi/slurmctld", "unix:"+c.rest+"/s")
+	c.rest = m.Slurmrestd()
 	return c
 }
 
@@ -92,7 +77,7 @@ func (c *realCluster) serve(more ...string) (log *buffer, stop func()) {
 	done := make(chan int, 1)
 	go func() {
 		done <- Run(ctx, io.Discard, log, append([]string{"serve", "--socket", c.socket, "--settings", c.settings,
-			"--state", c.state, "--slurmrestd", "unix:" + c.rest + "/s", "--jwt-key", c.Key("jwt_hs256.key"), "--slurm-user", "root",
+			"--state", c.state, "--slurmrestd", "unix:" + c.rest, "--jwt-key", c.Key("jwt_hs256.key"), "--slurm-user", "root",
 			"--snapshot-every", "1s"}, more...))
 	}()
 	stop = sync.OnceFunc(func() { cancel(); <-done })
@@ -360,7 +345,7 @@ func TestRealPlacement(t *testing.T) {
 	place := func(more ...string) (code int, said string) {
 		out := &buffer{}
 		code = Run(context.Background(), io.Discard, out, append([]string{"place", "--once", "--scheduler-url", "unix:" + c.socket, "--slurmrestd",
-			"unix:" + c.rest + "/s", "--jwt-key", c.Key("jwt_hs256.key"), "--slurm-user", "root", "--job-name-prefix", "byhand-"}, more...))
+			"unix:" + c.rest, "--jwt-key", c.Key("jwt_hs256.key"), "--slurm-user", "root", "--job-name-prefix", "byhand-"}, more...))
 		return code, out.String()
 	}
 	c.eventually("the advisor sees the node free", func() bool { _, said := place(); return strings.Contains(said, `"would place a job"`) })

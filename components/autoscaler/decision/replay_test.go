@@ -295,6 +295,11 @@ func follow(log io.Reader) (rounds int, err error) {
 		if difference := record.Difference(l.round, l.state); difference != "" {
 			return rounds, fmt.Errorf("%s %s: %s", l.round.At.Format("15:04:05.000"), l.round.WorkerPool, difference)
 		}
+		for name, node := range l.round.Nodes {
+			if node == nil { // it left slurm.conf; what comes back under its name is another
+				delete(following, name)
+			}
+		}
 		for name, node := range l.state.Nodes {
 			var pod *decision.Pod
 			if p, ok := l.state.Pods[name]; ok {

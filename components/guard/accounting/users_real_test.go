@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -73,10 +72,7 @@ func TestRealUnknownUsers(t *testing.T) {
 		t.Errorf("a job of a uid without a name: %q %v", out, err)
 	}
 
-	socket := filepath.Join(p.Dir, "rest", "s")
-	p.Run("sh", "-c", "mkdir -p $1/rest $1/restconf && chown 64031:64031 $1/rest && printf 'ClusterName=berth\nSlurmctldHost=ctl\nAuthType=auth/slurm\nCredType=cred/slurm\nAuthAltTypes=auth/jwt\n' > $1/restconf/slurm.conf && : > $1/restconf/plugstack.conf", "sh", p.Dir)
-	p.Daemon("slurmrestd.log", "setpriv", "--reuid=64031", "--regid=64031", "--clear-groups", "env", "-u", "SLURM_SACK_KEY",
-		"SLURM_JWT=daemon", "SLURM_CONF="+p.Dir+"/restconf/slurm.conf", "slurmrestd", "-a", "rest_auth/jwt", "-s", "openapi/slurmctld", "unix:"+socket)
+	socket := p.Slurmrestd()
 	rest := http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", socket)
 	}}}

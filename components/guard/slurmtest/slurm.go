@@ -120,6 +120,18 @@ func (s *Slurm) Slurmd(nodes ...string) {
 	})
 }
 
+// Slurmrestd starts it as nobody in particular, and without any key, as in its own pod: it passes callers' tokens on (auth/jwt with
+// Key("jwt_hs256.key") must be in slurm.conf). It answers at the returned socket a moment later; its log is slurmrestd.log.
+func (m *Machine) Slurmrestd() (socket string) {
+	m.t.Helper()
+	m.Run("sh", "-ec", `install -d -o 64031 -g 64031 "$1/rest"; mkdir "$1/restconf"; : > "$1/restconf/plugstack.conf"
+printf 'ClusterName=berth\nSlurmctldHost=ctl\nAuthType=auth/slurm\nCredType=cred/slurm\nAuthAltTypes=auth/jwt\n' > "$1/restconf/slurm.conf"`, "slurmrestd", m.Dir)
+	socket = filepath.Join(m.Dir, "rest", "s")
+	m.Daemon("slurmrestd.log", "setpriv", "--reuid=64031", "--regid=64031", "--clear-groups", "env", "-u", "SLURM_SACK_KEY",
+		"SLURM_JWT=daemon", "SLURM_CONF="+m.Dir+"/restconf/slurm.conf", "slurmrestd", "-a", "rest_auth/jwt", "-s", "openapi/slurmctld", "unix:"+socket)
+	return socket
+}
+
 // Stop ends a daemon by the process number in its file in the run directory, such as slurmctld.pid, and waits until it has ended.
 func (m *Machine) Stop(pidFile string) {
 	m.t.Helper()
