@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime/debug"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -16,6 +18,14 @@ import (
 
 // Version is the berth version, set at build time by -ldflags "-X …/renderer/command.Version=…".
 var Version = "development"
+
+// version is Version, or what "go install …@v1.2.3" built this from.
+func version() string {
+	if info, ok := debug.ReadBuildInfo(); ok && Version == "development" && strings.HasPrefix(info.Main.Version, "v") {
+		return info.Main.Version
+	}
+	return Version
+}
 
 // Exit codes of every command.
 const (

@@ -42,6 +42,7 @@ stay as they are.
 			if options.URL == "" {
 				options.URL = "https://git.example.org/" + options.Site + ".git"
 			}
+			options.Version = version()
 			written, err := repository.Init(root, options)
 			if err != nil {
 				return err

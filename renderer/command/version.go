@@ -33,7 +33,7 @@ func newVersion(s *settings) *cobra.Command {
 		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			report := versionReport{
-				Berth: Version, Go: runtime.Version(), Kubernetes: helmchart.KubeVersion,
+				Berth: version(), Go: runtime.Version(), Kubernetes: helmchart.KubeVersion,
 				HelmSDK: moduleVersion("helm.sh/helm/v3"), Kustomize: moduleVersion("sigs.k8s.io/kustomize/api"),
 				Platform: runtime.GOOS + "/" + runtime.GOARCH,
 			}

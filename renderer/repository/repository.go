@@ -26,6 +26,7 @@ type Options struct {
 	Site       string   // its name; a repository that has sites needs none
 	URL        string   // of the repository, as Flux reaches it
 	Recipients []string // age public keys
+	Version    string   // of this berth, which the repository's CI is to use too
 }
 
 var siteName = regexp.MustCompile(`^[a-z]([-a-z0-9]*[a-z0-9])?$`)
@@ -52,7 +53,7 @@ func Init(root string, o Options) ([]string, error) {
 		}
 		files["clusters/"+o.Site+".cue"] = firstSite(o)
 		files["README.md"] = readme(o.Site)
-		files[".github/workflows/site.yaml"] = workflow
+		files[".github/workflows/site.yaml"] = workflow(o.Version)
 		files[".gitignore"] = "# age identities open the sealed secrets; they are never committed.\n*.agekey\n"
 	}
 	if len(o.Recipients) > 0 {

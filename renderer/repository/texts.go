@@ -2,6 +2,7 @@ package repository
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 
 	schema "github.com/berth-hpc/berth/cue"
@@ -93,8 +94,14 @@ kubectl apply -k clusters/%[1]s
 `, site, fence)
 }
 
-// workflow is the lab's own check of every push.
-const workflow = `name: site
+var release = regexp.MustCompile(`^v\d+\.\d+\.\d+$`)
+
+// workflow is the lab's own check of every push, by the berth that rendered the repository: another one may render otherwise.
+func workflow(version string) string {
+	if !release.MatchString(version) {
+		version = "latest"
+	}
+	return fmt.Sprintf(`name: site
 on: [push, pull_request]
 permissions:
   contents: read
@@ -106,9 +113,11 @@ jobs:
       - uses: actions/setup-go@v5
         with:
           go-version: "1.26"
-      - run: go install github.com/berth-hpc/berth/renderer/cmd/berth@latest
+      # The berth that rendered what is committed: change it together with "berth init .".
+      - run: go install github.com/berth-hpc/berth/renderer/cmd/berth@%s
       - run: go install cuelang.org/go/cmd/cue@v0.17.1
       - run: cue vet -c ./clusters
       - run: berth vet
       - run: berth render --check
-`
+`, version)
+}
