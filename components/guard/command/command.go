@@ -140,6 +140,8 @@ func run(ctx context.Context, o options) error {
 	}
 	finder := &lost.Finder{Slurm: programs, Log: g.Log}
 	go finder.Run(ctx)
+	strays := &lost.Strays{Slurm: daemon, Log: g.Log}
+	go strays.Run(ctx)
 	if o.ranks != "" {
 		keeper := &ranks.Keeper{Slurm: programs, Ledger: o.ranks, Log: g.Log}
 		go keeper.Run(ctx)

@@ -1,4 +1,5 @@
-// Package lost finds batch jobs that slurmctld believes to run and that no worker knows, and queues them again.
+// Package lost brings slurmctld and the workers to one mind after a slurmctld that was killed. Finder finds batch jobs that slurmctld
+// believes to run and that no worker knows, and queues them again; Strays ends those that a worker runs and slurmctld has waiting.
 //
 // slurmctld notes a batch job as started before the worker has been told. A reconfigure or a restart in that moment drops the
 // message: the job is RUNNING and nothing runs. The same is left when a job ends and slurmctld is killed before it has

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"time"
 
@@ -89,10 +90,21 @@ func (s *Slurm) Client(name string, args ...string) string {
 	return strings.TrimSpace(s.Run("env", append([]string{"SLURM_CONF=" + s.File, "TZ=UTC", name}, args...)...))
 }
 
-// Slurmctld starts it, with its log in slurmctld.log, and waits until it answers.
+// Slurmctld starts it as the controller's pod does, with its log in slurmctld.log, and waits until it answers.
 func (s *Slurm) Slurmctld() {
 	s.t.Helper()
-	s.Daemon("slurmctld.log", "slurmctld", "-D", "-f", s.File)
+	_, here, _, _ := runtime.Caller(0)
+	start, err := os.ReadFile(filepath.Join(filepath.Dir(here), "../../../images/slurm-controller/start-slurmctld"))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	conf, err := os.ReadFile(s.File)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	_, state, _ := strings.Cut(string(conf), "StateSaveLocation=")
+	state, _, _ = strings.Cut(state, "\n")
+	s.Daemon("slurmctld.log", "env", "BERTH_CONF="+s.File, "BERTH_STATE="+state, "sh", "-c", string(start))
 	Eventually(s.t, time.Minute, "slurmctld answers", func() (bool, string) {
 		return s.Programs().Ping(s.t.Context()) == nil, s.Log("slurmctld.log")
 	})
