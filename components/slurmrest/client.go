@@ -80,22 +80,6 @@ func (c *Client) Nodes(ctx context.Context, since time.Time) (*NodeList, error) 
 	return list, nil
 }
 
-// Node reads one node.
-func (c *Client) Node(ctx context.Context, name string) (*Node, error) {
-	status, body, err := c.call(ctx, http.MethodGet, "/node/"+url.PathEscape(name), nil)
-	var list *NodeList
-	if err == nil {
-		list, err = DecodeNodes(status, body)
-	}
-	if err == nil && (len(list.Nodes) != 1 || list.Nodes[0].Name != name) {
-		err = fmt.Errorf("the answer is of %d nodes, the first of them %s", len(list.Nodes), list.Nodes[0].Name)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read node %s: %w", name, err)
-	}
-	return &list.Nodes[0], nil
-}
-
 // UpdateNode gives a node new state words, and a reason where Slurm wants one (Down, Drain). POWER_DOWN_ASAP, Slurm's
 // safe scale-in, is PowerDown|PowerDrain.
 func (c *Client) UpdateNode(ctx context.Context, name string, state NodeState, reason string) error {

@@ -37,7 +37,7 @@ const (
 // Slurm is what the controller asks and changes; slurmrest.Client is one.
 type Slurm interface {
 	JobRecords(ctx context.Context, id int64) ([]slurmrest.JobRecord, error)
-	Node(ctx context.Context, name string) (*slurmrest.Node, error)
+	Nodes(ctx context.Context, since time.Time) (*slurmrest.NodeList, error)
 	UpdateJob(ctx context.Context, id int64, update slurmrest.JobUpdate) error
 }
 
@@ -427,16 +427,18 @@ func (c *Controller) tell(abstain string, jobs int) {
 	}
 }
 
-// unfit says why a job can't run on a node as slurmctld has it now; "" if it can.
+// unfit says why a job can't run on a node as slurmctld has it now; "" if it can. It asks for all nodes, because what slurmrestd 24.11
+// answers of a single one names the first partition, whichever the node is in.
 func (c *Controller) unfit(ctx context.Context, j *snapshot.Job, name string) (string, error) {
-	node, err := c.Slurm.Node(ctx, name)
-	var refused *slurmrest.APIError
-	if errors.As(err, &refused) {
-		return "slurmctld has no such node", nil
-	}
+	list, err := c.Slurm.Nodes(ctx, time.Time{})
 	if err != nil {
 		return "", err
 	}
+	i := slices.IndexFunc(list.Nodes, func(n slurmrest.Node) bool { return n.Name == name })
+	if i < 0 {
+		return "slurmctld has no such node", nil
+	}
+	node := &list.Nodes[i]
 	if len(node.UnknownWords) > 0 {
 		return "its state has words that this program does not know: " + strings.Join(node.UnknownWords, " "), nil
 	}

@@ -51,15 +51,6 @@ func (l *lab) Nodes(context.Context, time.Time) (*slurmrest.NodeList, error) {
 	return &slurmrest.NodeList{Nodes: l.nodes, AsOf: time.Now(), Cluster: "lab"}, l.fail
 }
 
-func (l *lab) Node(_ context.Context, name string) (*slurmrest.Node, error) {
-	for i := range l.nodes {
-		if l.nodes[i].Name == name {
-			return &l.nodes[i], l.fail
-		}
-	}
-	return nil, &slurmrest.APIError{Status: 404, Messages: []string{"no such node"}}
-}
-
 func (l *lab) JobStates(context.Context) ([]slurmrest.JobState, error) {
 	var out []slurmrest.JobState
 	for id, j := range l.jobs {
