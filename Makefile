@@ -104,6 +104,10 @@ bin/helm: go.mod
 soak: build ## half an hour of load and random kills on the box
 	@lab/e2e.sh soak
 
+.PHONY: soak-advisor
+soak-advisor: build ## half an hour of submissions to the advisor, ten a second, on loopback; its memory must stay flat
+	@bin/advisor serve soak
+
 .PHONY: fuzz
 fuzz: setup ## SITES (default 10000) mutated sites of SEED (1), from FROM (0); every field explained; FUZZTIME (30s) for every fuzz target
 	@BERTH_FUZZ_SITES=$(or $(SITES),10000) BERTH_FUZZ_SEED=$(or $(SEED),1) BERTH_FUZZ_FROM=$(or $(FROM),0) BERTH_FUZZ_COMMANDS=100 \

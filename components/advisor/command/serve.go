@@ -74,7 +74,7 @@ and more. The advisor may make live shadow by itself, and never the other way ro
 	f.StringVar(&o.serviceFile, "service-file", "", "file to keep \"ADDRESS PORT TOKEN\" of --service in, for job_submit.lua, which looks no name up")
 	f.StringVar(&o.record, "log", "", "directory of the record of what happens to jobs; needs --slurmrestd")
 	f.IntVar(&o.connections, "connections", 256, "connections that are open at once on each listener; more wait")
-	c.AddCommand(newHealth(), newServeBench())
+	c.AddCommand(newHealth(), newServeBench(), newServeSoak())
 	return c
 }
 

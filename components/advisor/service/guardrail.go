@@ -31,8 +31,10 @@ var Reasons = []Reason{ReasonOff, ReasonRate, ReasonStale, ReasonTopology, Reaso
 type situation struct {
 	settings *Settings
 	loaded   *policy.Loaded
-	age      time.Duration // of the snapshot; negative: there is none
-	waiting  int
+	// misordered: the nodes are in another order than the topology.
+	misordered bool
+	age        time.Duration // of the snapshot; negative: there is none
+	waiting    int
 }
 
 // before gives the reason not to ask the policy at all.
@@ -42,7 +44,7 @@ func (s *situation) before(r *workload.Request) Reason {
 		return ReasonOff
 	case s.age < 0 || s.age > s.settings.ttl():
 		return ReasonStale
-	case s.loaded.Checkpoint.Topology != "" && s.loaded.Checkpoint.Topology != s.settings.Topology:
+	case s.loaded.Checkpoint.Topology != "" && (s.misordered || s.loaded.Checkpoint.Topology != s.settings.Topology):
 		return ReasonTopology
 	case !s.loaded.InRange(r, s.waiting):
 		return ReasonRange

@@ -53,6 +53,8 @@ type current struct {
 	snap     *snapshot.Snapshot
 	cluster  *policy.State
 	prepared policy.Prepared
+	// misordered says why the nodes' order is not the topology's; "" if it is.
+	misordered string
 }
 
 // New makes a service in mode off with the built-in policy. state is a directory in which a demotion is kept.
@@ -153,7 +155,37 @@ func (s *Service) replace(next *current) {
 		next.cluster = next.snap.State(s.now(), next.settings.NodeOrder)
 	}
 	next.prepared = next.loaded.Policy.Prepare(next.cluster)
+	old := next.misordered
+	if next.misordered = misordered(next.settings.Topology, next.cluster.Nodes); next.misordered != "" && next.misordered != old {
+		s.log.Error("the order of the nodes is not that of the topology; nothing is placed, and a checkpoint that was made for the topology is not asked", "why", next.misordered)
+	}
 	s.current.Store(next)
+}
+
+// misordered says how the nodes contradict the order of a topology (rtx4070:1x1,rtx3080:1x1: fastest first); "" if they do not. A
+// policy that is told them the other way round sends jobs to the slow card.
+func misordered(topology string, nodes []policy.Node) string {
+	if topology == "" {
+		return ""
+	}
+	var models []string
+	for part := range strings.SplitSeq(topology, ",") {
+		model, _, _ := strings.Cut(part, ":")
+		models = append(models, model)
+	}
+	at := 0
+	for i := range nodes {
+		n := &nodes[i]
+		if len(n.CardMilli) == 0 || !slices.Contains(models, n.Type) {
+			continue // cards beyond the topology are not offered anyway
+		}
+		further := slices.Index(models[at:], n.Type)
+		if further < 0 {
+			return fmt.Sprintf("%s has a %s and comes after a node with a %s; the topology is %s", n.Name, n.Type, models[at], topology)
+		}
+		at += further
+	}
+	return ""
 }
 
 // demote makes live shadow, until other settings are given: the advisor never promotes itself, not by a restart either.
@@ -272,7 +304,7 @@ func (s *Service) count(settings *Settings, reason Reason, now, started time.Tim
 
 // situation is what the guardrails look at.
 func (c *current) situation(now time.Time) situation {
-	at := situation{settings: &c.settings, loaded: c.loaded, age: -1, waiting: len(c.cluster.Waiting)}
+	at := situation{settings: &c.settings, loaded: c.loaded, misordered: c.misordered != "", age: -1, waiting: len(c.cluster.Waiting)}
 	if c.snap != nil {
 		at.age = max(now.Sub(c.snap.TakenAt), 0)
 	}
@@ -305,6 +337,9 @@ func (s *Service) Act(jobs []Job, among []string, started time.Time) Placement {
 		if p.Abstain == "" {
 			p.Abstain = at.before(&requests[i])
 		}
+	}
+	if p.Abstain == "" && at.misordered {
+		p.Abstain = ReasonTopology
 	}
 	if p.Abstain == "" {
 		prepared, site := c.offered(among)

@@ -145,6 +145,42 @@ func TestGuardrails(t *testing.T) {
 	}
 }
 
+// The order of the cards is part of a topology: a checkpoint of the reversed one is refused, and nodes that come in another order get no
+// jobs, nor does a checkpoint of the topology say anything of them.
+func TestReversedOrder(t *testing.T) {
+	right := strings.Replace(settings(Live), "{", `{"nodeOrder":["slurm-worker-b-","slurm-worker-a-"],`, 1)
+	wrong := strings.Replace(settings(Live), "{", `{"nodeOrder":["slurm-worker-a-","slurm-worker-b-"],`, 1)
+	card := []Job{{ID: 1, TRESPerJob: "gres/gpu=1", Nodes: 1}}
+	for _, c := range []struct {
+		settings, checkpoint string
+		act, decide          Reason
+		refused              bool
+	}{
+		{settings: right}, {settings: wrong, act: ReasonTopology},
+		{settings: right, checkpoint: topology}, {settings: wrong, checkpoint: topology, act: ReasonTopology, decide: ReasonTopology},
+		{settings: right, checkpoint: "rtx3080:2x1,rtx4070:1x1", refused: true}, {settings: right, checkpoint: "rtx4070:1x1", refused: true},
+	} {
+		s, _ := newService(t, c.settings)
+		if c.checkpoint != "" {
+			data := []byte(fmt.Sprintf(`{"schema":1,"kind":"order","parameters":{"order":"sjf"},"topology":%q}`, c.checkpoint))
+			text := strings.Replace(c.settings, "{", fmt.Sprintf(`{"checkpoint":%q,`, policy.Digest(data)), 1)
+			if err := s.Configure([]byte(text), func(string) ([]byte, error) { return data, nil }); (err != nil) != c.refused {
+				t.Errorf("checkpoint for %s: %v", c.checkpoint, err)
+			}
+		}
+		give(t, s, whole(start, 10))
+		if got := s.Act(card, nil, start); got.Abstain != c.act || c.act == "" && got.Node < 0 {
+			t.Errorf("%+v: placed %+v", c, got)
+		}
+		if got := s.Decide(&Job{LimitMinutes: 1, CPUs: 1}, start); got.Abstain != c.decide {
+			t.Errorf("%+v: decided %+v", c, got)
+		}
+		if h := s.Health(); (h.Refused != "") != c.refused {
+			t.Errorf("%+v: %+v", c, h)
+		}
+	}
+}
+
 // A service without a snapshot abstains and is not ready.
 func TestNoSnapshot(t *testing.T) {
 	s, now := newService(t, settings(Live))
@@ -367,7 +403,7 @@ func call(t testing.TB, h http.Handler, method, path, token, body string) (int, 
 }
 
 func TestHTTP(t *testing.T) {
-	s, _ := newService(t, settings(Live))
+	s, _ := newService(t, strings.Replace(settings(Live), "{", `{"nodeOrder":["slurm-worker-b-","slurm-worker-a-"],`, 1))
 	h := s.Handler("s3cret")
 	text, _ := json.Marshal(whole(start, 10, 20))
 	follow := `{"schema":1,"cluster":"lab","base":5,"version":6,"taken_at":"2026-03-01T12:00:00Z"}`
@@ -389,7 +425,7 @@ func TestHTTP(t *testing.T) {
 		{"GET", "/healthz", "", "", 200, `"n_actions":3`},
 		{"GET", "/readyz", "", "", 200, "ready"},
 		{"GET", "/metrics", "", "", 200, "rl_scheduler_shadow_mode 0"},
-		{"GET", "/metrics", "", "", 200, "rl_scheduler_last_node_index 1"},
+		{"GET", "/metrics", "", "", 200, "rl_scheduler_last_node_index 0"},
 		{"GET", "/metrics", "", "", 200, "rl_scheduler_last_gpu_index -1"},
 		{"GET", "/decide", "s3cret", "", 405, ""},
 		{"GET", "/elsewhere", "", "", 404, ""},
