@@ -121,6 +121,18 @@ if wanted poll-100000-jobs poll-100000-jobs/unchanged; then
   fi
 fi
 
+# From sbatch to the last pod's creation, beside a poller of 30 s; eight minutes.
+if wanted scale-up-1-nodes scale-up-16-nodes; then
+  if [ -z "${BERTH_SLURM_ROOT:-}" ]; then
+    skip scale-up "set BERTH_SLURM_ROOT to a root file system with Slurm"
+  elif BERTH_BENCH=1 go test -count=1 -v -timeout 20m -run '^TestBenchScaleUp$' ./components/autoscaler/scaler >"$work/scale" 2>&1; then
+    print <"$work/scale" || status=1
+  else
+    cat "$work/scale" >&2
+    status=1
+  fi
+fi
+
 # The simulator's figures: it prints the same kind of lines.
 if [ -x "$bin/advisor" ] && "$bin/advisor" sim bench --help >/dev/null 2>&1; then
   "$bin/advisor" sim bench | print || status=1

@@ -191,6 +191,8 @@ func (m *model) environment(n *modelNode, event int) {
 			n.set(base, slurmrest.Down|slurmrest.NotResponding)
 			if !n.has(slurmrest.Drain) {
 				n.reason(m, "Not responding")
+			} else if kindOfReason(n.node.Reason) == foreign {
+				n.person = true // it stays DOWN for their reason until they resume it
 			}
 		}
 	case 9: // somebody evicts the pod: jobs end with it
@@ -230,6 +232,11 @@ func (m *model) environment(n *modelNode, event int) {
 		if alive {
 			w.pod.Terminating = true
 		}
+	case 18: // an administrator asks for POWER_DOWN_ASAP, with a reason
+		if n.phase() == decision.Up && !n.has(slurmrest.Drain|slurmrest.Down|slurmrest.PowerDown) {
+			n.set(0, slurmrest.Drain|slurmrest.PowerDown)
+			n.reason(m, "fan broken")
+		}
 	case 12: // the autoscaler is away for long: idle, powered down, and wanted again
 		for _, event := range []int{3, 5, 0} {
 			m.environment(n, event)
@@ -238,7 +245,7 @@ func (m *model) environment(n *modelNode, event int) {
 	n.alloc()
 }
 
-const events = 18
+const events = 19
 
 func (n *modelNode) reason(m *model, text string) { n.node.Reason, n.node.ReasonAt = text, m.now }
 
@@ -382,7 +389,7 @@ func (m *model) round(crashAfter int) {
 
 // order puts what moves a node through its life first, because rapid draws what comes first more often: a round, a job, a
 // registration, and so on.
-var order = []int{events, 0, 1, 2, 12, 3, 4, 5, events, 10, 7, 8, 6, 9, 11, 13, 14, 15, 16, 17, events}
+var order = []int{events, 0, 1, 2, 12, 3, 4, 5, events, 10, 7, 8, 6, 9, 11, 13, 14, 15, 16, 17, 18, events}
 
 // play draws a schedule of events and rounds.
 func (m *model) play() {

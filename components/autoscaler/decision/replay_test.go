@@ -133,6 +133,7 @@ func eventsOf(seen []record.Node, pods []decision.Pod) []int {
 		add(6, strings.HasPrefix(n.Reason, late))
 		add(11, kindOfReason(n.Reason) == foreign)
 		add(15, n.State.Has(slurmrest.Maintenance))
+		add(18, n.State.Has(slurmrest.PowerDown) && kindOfReason(n.Reason) == foreign)
 	}
 	for _, p := range pods {
 		add(7, p.Ended)
