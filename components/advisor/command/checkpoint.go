@@ -137,7 +137,7 @@ func newCheckpointEvaluate() *cobra.Command {
 	f := &learnFlags{}
 	var baselines []string
 	var episodes int
-	var split string
+	var split, act string
 	var jobs int
 	var load float64
 	c := &cobra.Command{
@@ -171,7 +171,7 @@ deadlines, and the 99th percentile of the latency class. Data that the policy wa
 			if note != "" {
 				fmt.Fprintln(c.ErrOrStderr(), "advisor: note:", note)
 			}
-			return evaluate(c.OutOrStdout(), ck, s, baselines, episodes)
+			return evaluate(c.OutOrStdout(), ck, s, act, baselines, episodes)
 		},
 	}
 	f.register(c)
@@ -181,6 +181,7 @@ deadlines, and the 99th percentile of the latency class. Data that the policy wa
 		}
 	}
 	c.Flags().StringSliceVar(&baselines, "baselines", []string{"fcfs", "fcfs+easy", "sjf+easy", "saf+easy"}, "policies of the simulator to run beside it")
+	c.Flags().StringVar(&act, "act", rl.ActGreedy, "how the policy acts: greedy (the actor's likeliest action), sample (drawn from the actor, as in training) or value (what the critics value most)")
 	c.Flags().IntVar(&episodes, "episodes", 8, "episodes")
 	c.Flags().StringVar(&split, "split", rl.Test, "split of the trace")
 	c.Flags().IntVar(&jobs, "jobs-each", 300, "jobs an episode")
@@ -188,14 +189,14 @@ deadlines, and the 99th percentile of the latency class. Data that the policy wa
 	return c
 }
 
-func evaluate(w io.Writer, ck *rl.Checkpoint, s *setting, baselines []string, episodes int) error {
+func evaluate(w io.Writer, ck *rl.Checkpoint, s *setting, act string, baselines []string, episodes int) error {
 	fmt.Fprintf(w, "%-12s %7s %9s %9s %9s %9s %9s %7s %9s %8s\n", "policy", "episode", "meanJCT", "p95JCT", "p99JCT", "CVaR95", "maxWait", "missed", "p99lat", "starved")
 	for e := range uint64(episodes) {
 		row := func(name string, f rl.Fates) {
 			a := &f.All
 			fmt.Fprintf(w, "%-12s %7d %9.1f %9.1f %9.1f %9.1f %9.1f %7d %9.1f %8d\n", name, e, a.MeanJCT, a.P95JCT, a.P99JCT, a.CVaR95, a.Max, a.Violations, f.Latency.P99JCT, f.Starved)
 		}
-		f, err := rl.Evaluate(ck, s.env, e)
+		f, err := rl.Evaluate(ck, s.env, act, e)
 		if err != nil {
 			return err
 		}

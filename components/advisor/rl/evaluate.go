@@ -2,6 +2,7 @@ package rl
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/berth-hpc/berth/components/advisor/nn"
@@ -39,6 +40,75 @@ func (c *Chooser) Best(s *State) int {
 	return best
 }
 
+// Ways to choose with a checkpoint.
+const (
+	// ActGreedy takes the action that the actor finds most likely.
+	ActGreedy = "greedy"
+	// ActSample draws from the actor, as in training. Where many actions are nearly alike, such as starts of like jobs, the likeliest
+	// single one may be another kind of action, and unlike what the policy mostly does.
+	ActSample = "sample"
+	// ActValue takes the action that the critics value most, by the risk that the checkpoint was trained for.
+	ActValue = "value"
+)
+
+// fractions of the midpoints of so many equal parts of (0, level).
+const valueTaus = 32
+
+// values puts what the checkpoint's critics think of every row into q.
+func (c *Checkpoint) values(s *nn.Scratch[float32], x, cos []float32, n int, one, q []float32) {
+	clear(q)
+	for _, critic := range c.Critics {
+		if c.Header.Config.IQN {
+			critic.MeanQuantiles(s, &nn.Rows[float32]{N: n, X: x, State: make([]int32, n), States: 1, Taus: valueTaus, Cos: cos}, one)
+		} else {
+			critic.Forward(s, n, x, one)
+		}
+		for i, v := range one {
+			q[i] += v
+		}
+	}
+}
+
+// chooserOf gives a way to choose.
+func chooserOf(c *Checkpoint, act string, seed uint64) (func(*State) int, error) {
+	ch := &Chooser{Encoding: c.Header.Encoding, Actor: c.Actor}
+	switch act {
+	case "", ActGreedy:
+		return ch.Best, nil
+	case ActSample:
+		rng := NewSource(seed, purposeAct)
+		var p []float32
+		return func(s *State) int {
+			y := ch.Scores(s)
+			p = grow(p, s.N)
+			nn.Softmax(y, y, p)
+			return draw(p, rng.Float32())
+		}, nil
+	case ActValue:
+		var scratch nn.Scratch[float32]
+		var x, one, q []float32
+		cfg := &c.Header.Config
+		taus, cos := make([]float32, valueTaus), make([]float32, valueTaus*cfg.Cosines)
+		for i := range taus {
+			taus[i] = float32(cfg.level(math.MaxInt64) * (float64(i) + .5) / valueTaus)
+		}
+		nn.Cosines(cos, taus, cfg.Cosines)
+		return func(s *State) int {
+			x = c.Header.Encoding.Encode(x[:0], s)
+			one, q = grow(one, s.N), grow(q, s.N)
+			c.values(&scratch, x, cos, s.N, one, q)
+			best := 0
+			for i, v := range q {
+				if v > q[best] {
+					best = i
+				}
+			}
+			return best
+		}, nil
+	}
+	return nil, fmt.Errorf("a policy cannot act by %q; use %s, %s or %s", act, ActGreedy, ActSample, ActValue)
+}
+
 // Fates are the ends of the jobs of one episode: of all, and of the latency class.
 type Fates struct {
 	All, Latency metrics.Summary
@@ -46,10 +116,14 @@ type Fates struct {
 	Starved int
 }
 
-// Evaluate runs the greedy policy over an episode of a cluster.
-func Evaluate(c *Checkpoint, cfg ClusterConfig, episode uint64) (Fates, error) {
+// Evaluate runs a policy over an episode of a cluster, choosing as act says.
+func Evaluate(c *Checkpoint, cfg ClusterConfig, act string, episode uint64) (Fates, error) {
 	var all, latency metrics.Collector
 	var f Fates
+	choose, err := chooserOf(c, act, episode)
+	if err != nil {
+		return f, err
+	}
 	cfg.Ended = func(r *engine.Result) {
 		q := r.Request
 		failed := r.Outcome != engine.Completed && r.Outcome != engine.TimedOut
@@ -69,9 +143,8 @@ func Evaluate(c *Checkpoint, cfg ClusterConfig, episode uint64) (Fates, error) {
 	if err := e.Reset(episode); err != nil {
 		return f, err
 	}
-	ch := Chooser{Encoding: c.Header.Encoding, Actor: c.Actor}
 	for !e.Done() {
-		if _, err := e.Step(ch.Best(e.Observe())); err != nil {
+		if _, err := e.Step(choose(e.Observe())); err != nil {
 			return f, err
 		}
 	}

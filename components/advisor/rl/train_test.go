@@ -312,9 +312,15 @@ func TestEvaluate(t *testing.T) {
 		t.Fatal(err)
 	}
 	cfg := pairConfig()
-	ours, err := Evaluate(tr.Learner.Checkpoint(tr.Header), cfg, 500)
-	if err != nil {
-		t.Fatal(err)
+	var ours Fates
+	var err error
+	for _, act := range []string{ActSample, ActValue, ActGreedy} {
+		if ours, err = Evaluate(tr.Learner.Checkpoint(tr.Header), cfg, act, 500); err != nil || ours.All.Jobs != 40 {
+			t.Fatalf("%s: %d jobs, %v", act, ours.All.Jobs, err)
+		}
+	}
+	if _, err := Evaluate(tr.Learner.Checkpoint(tr.Header), cfg, "dice", 500); err == nil {
+		t.Error("a policy acts by dice")
 	}
 	fcfs, err := EvaluateBaseline("fcfs+easy", cfg, 500)
 	if err != nil {
