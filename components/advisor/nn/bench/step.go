@@ -99,21 +99,20 @@ type worker struct {
 // update holds the networks and the batch of one shape.
 type update struct {
 	Shape
-	threads        int
-	actor          *network
-	critics        []*network
-	targets        []*nn.Net[float32]
-	workers        []worker
-	actorScratch   nn.Scratch[float32]
-	s, s2          []float32
-	action         []int32
-	reward         []float32
-	y, q           []float32
-	logits, lp, p  []float32
-	tau            [3][]float32 // of the target, the estimate and the objective
-	cos            [3][]float32
-	rng            *rand.Rand
-	actorLossValue float32
+	threads       int
+	actor         *network
+	critics       []*network
+	targets       []*nn.Net[float32]
+	workers       []worker
+	actorScratch  nn.Scratch[float32]
+	s, s2         []float32
+	action        []int32
+	reward        []float32
+	y, q          []float32
+	logits, lp, p []float32
+	tau           [3][]float32 // of the target, the estimate and the objective
+	cos           [3][]float32
+	rng           *rand.Rand
 }
 
 func newUpdate(shape Shape, threads int) (*update, error) {
