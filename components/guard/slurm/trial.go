@@ -136,6 +136,10 @@ var replaced = regexp.MustCompile(`(?i)^(StateSaveLocation|SlurmctldPort|SlurmdP
 // billing needs TRES that only slurmdbd can define, which the trial has not.
 var billing = regexp.MustCompile(`(?i)\sTRESBillingWeights\s*=\s*("[^"]*"|\S+)`)
 
+// noFairTree has Slurm's older way of sharing look at the root association, which only slurmdbd can give: slurmctld 24.11 then ends by
+// a segmentation fault now and then.
+var noFairTree = regexp.MustCompile(`(?i)(=)\s*NO_FAIR_TREE\s*,?|\s*,\s*NO_FAIR_TREE\b`)
+
 // nodePort is a node's own port: the scratch slurmctld must not reach a living slurmd.
 var nodePort = regexp.MustCompile(`(?i)(\s)Port\s*=\s*\S+`)
 
@@ -147,6 +151,10 @@ func trialConf(text, dir string, port, nodesPort int) string {
 		switch {
 		case replaced.MatchString(line.Text):
 			continue
+		case strings.HasPrefix(strings.ToLower(line.Text), "priorityflags"):
+			if flags := noFairTree.ReplaceAllString(line.Text, "$1"); !strings.HasSuffix(flags, "=") {
+				fmt.Fprintln(&out, flags)
+			}
 		case strings.HasPrefix(strings.ToLower(line.Text), "nodename"):
 			fmt.Fprintln(&out, nodePort.ReplaceAllString(line.Text, ""))
 		case strings.HasPrefix(strings.ToLower(line.Text), "partitionname"):
