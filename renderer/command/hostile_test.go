@@ -3,6 +3,7 @@ package command
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io/fs"
 	"math/rand/v2"
 	"os"
@@ -233,4 +234,26 @@ func (b *lockedBuffer) await(t *testing.T, want string) {
 		}
 	}
 	t.Fatalf("never said %q:\n%s", want, b.text.String())
+}
+
+// An evaluation that would fill the memory is one line that says so, and no dump of goroutines.
+func TestSiteThatFillsTheMemory(t *testing.T) {
+	root := laptopRepository(t)
+	var text strings.Builder
+	text.WriteString("package clusters\n\n_s0: \"0123456789\"\n")
+	for i := range 60 {
+		fmt.Fprintf(&text, "_s%d: _s%d + _s%d\n", i+1, i, i)
+	}
+	if err := os.WriteFile(filepath.Join(root, "clusters/more.cue"), []byte(text.String()), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"vet"}, {"vet", "--watch", "--output", "json"}} { // a watch does not go on beside it
+		vet := exec.CommandContext(t.Context(), "berth", args...)
+		vet.Dir = root
+		vet.Env = append(os.Environ(), "GOMEMLIMIT=256MiB")
+		out, err := vet.CombinedOutput()
+		if want := "CUE took more than 256 MiB of memory to evaluate the sites and was stopped"; err == nil || !strings.Contains(string(out), want) || strings.Count(string(out), "\n") != 1 {
+			t.Errorf("%v: %v\n%.500s\nwant one line: %q", args, err, out, want)
+		}
+	}
 }

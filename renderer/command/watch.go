@@ -2,11 +2,14 @@ package command
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
+
+	"github.com/berth-hpc/berth/renderer/load"
 )
 
 // settle is how long files must be quiet before they are read again: editors write a file in several steps.
@@ -45,7 +48,12 @@ func (s *settings) watchSites(ctx context.Context, look func() error) error {
 			if s.output == "table" {
 				fmt.Fprintf(s.env.Out, "%s\n", time.Now().Format(time.TimeOnly))
 			}
-			if err := look(); err != nil {
+			err := look()
+			var abandoned *load.AbandonedError
+			if errors.As(err, &abandoned) {
+				return err // no look at the next change while CUE still works on this one
+			}
+			if err != nil {
 				fmt.Fprintln(s.env.Err, "berth: "+err.Error())
 			}
 		}

@@ -8,9 +8,12 @@ package load
 
 import (
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime/debug"
+	"runtime/metrics"
 	"slices"
 	"strings"
 	"time"
@@ -27,13 +30,23 @@ import (
 // limit bounds one evaluation. A site of a thousand users takes two seconds; releases of CUE have hung on recursion.
 const limit = 5 * time.Minute
 
-// bounded calls evaluate and turns a panic of CUE's, or an evaluation that does not end, into an error. The goroutine of one
-// that does not end is left behind: CUE cannot be interrupted.
+// memory bounds what an evaluation may hold where GOMEMLIMIT does not say: a site of a thousand pools takes a gigabyte, garbage
+// included. A site that doubles a text thirty times is cut before it fills a laptop.
+const memory = 3 << 30
+
+// bounded calls evaluate and turns a panic of CUE's, or an evaluation that does not end or fills the memory, into an error. The
+// goroutine of one that does not end is left behind: CUE cannot be interrupted.
 func bounded[T any](dir string, limit time.Duration, evaluate func() (T, error)) (T, error) {
 	type result struct {
 		value T
 		err   error
 	}
+	most := debug.SetMemoryLimit(-1)
+	if most == math.MaxInt64 {
+		most = memory
+		defer debug.SetMemoryLimit(debug.SetMemoryLimit(most)) // garbage goes before it counts
+	}
+	defer debug.SetMaxStack(debug.SetMaxStack(math.MaxInt)) // a stack counts as memory; Go's own limit ends the process
 	done := make(chan result, 1)
 	go func() {
 		defer func() {
@@ -45,13 +58,41 @@ func bounded[T any](dir string, limit time.Duration, evaluate func() (T, error))
 		value, err := evaluate()
 		done <- result{value, err}
 	}()
-	select {
-	case r := <-done:
-		return r.value, r.err
-	case <-time.After(limit):
+	late := time.After(limit)
+	look := time.NewTicker(lookEvery)
+	defer look.Stop()
+	for {
 		var none T
-		return none, fmt.Errorf("%s: CUE did not finish evaluating the sites within %v; is a field defined by itself?", dir, limit)
+		select {
+		case r := <-done:
+			return r.value, r.err
+		case <-late:
+			return none, abandoned("%s: CUE did not finish evaluating the sites within %v; is a field defined by itself?", dir, limit)
+		case <-look.C:
+			if held() > most {
+				return none, abandoned("%s: CUE took more than %d MiB of memory to evaluate the sites and was stopped; look for a text or list that is made of copies of another, or of every pair of two lists (GOMEMLIMIT sets another limit)", dir, most>>20)
+			}
+		}
 	}
+}
+
+// AbandonedError says that an evaluation did not end. It goes on in the background, so a process that meets it should end soon.
+type AbandonedError struct{ message string }
+
+func (e *AbandonedError) Error() string { return e.message }
+
+func abandoned(format string, args ...any) error {
+	return &AbandonedError{fmt.Sprintf(format, args...)}
+}
+
+// lookEvery is how often the memory is looked at; CUE doubles a text of a gigabyte in about as long.
+const lookEvery = 20 * time.Millisecond
+
+// held is the memory in objects, and in stacks, which a deep recursion fills.
+func held() int64 {
+	samples := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}, {Name: "/memory/classes/heap/stacks:bytes"}}
+	metrics.Read(samples)
+	return int64(samples[0].Value.Uint64() + samples[1].Value.Uint64())
 }
 
 // inspect evaluates the named sites, or all, and explains what `cue vet -c` has against them.
