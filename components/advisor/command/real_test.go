@@ -31,7 +31,7 @@ type realCluster struct {
 
 func startCluster(t *testing.T, lua jobsubmit.Settings) *realCluster {
 	t.Helper()
-	m := slurmtest.Start(t, "slurm-worker-cpu-0")
+	m := slurmtest.Start(t, "slurm-worker-cpu-0", "slurm-worker-big-0")
 	c := &realCluster{t: t, socket: filepath.Join(m.Dir, "a.sock"), state: filepath.Join(m.Dir, "advisor"),
 		settings: filepath.Join(m.Dir, "settings.json")}
 	lua.Socket = c.socket
@@ -40,10 +40,12 @@ AuthAltParameters=jwt_key=%s
 DefMemPerCPU=100
 PriorityType=priority/multifactor
 JobSubmitPlugins=lua
+NodeName=slurm-worker-big-0 CPUs=1 RealMemory=50 State=CLOUD
 NodeName=slurm-worker-cpu-0 CPUs=2 RealMemory=1000 State=CLOUD
 SuspendProgram=/bin/true
 ResumeProgram=/bin/true
 SuspendTime=600
+PartitionName=big Nodes=slurm-worker-big-0
 PartitionName=cpu Nodes=slurm-worker-cpu-0 Default=YES State=DOWN
 `, m.Key("jwt_hs256.key")), map[string]string{"job_submit.lua": script(t, lua)})
 	c.Slurmctld()
@@ -264,7 +266,7 @@ func TestRealPlacement(t *testing.T) {
 		}
 	}
 
-	// Two CPUs: the third finds no room beside the first two, which wait for a partition that is down, and goes back in the end.
+	// Two CPUs, on the second node of the cluster: the third finds no room beside the first two, which wait for a partition that is down, and goes back in the end.
 	c.configure(service.Live, fmt.Sprintf(placing, "live", 3600, 3600))
 	c.eventually("the first two are placed", func() bool {
 		return has(first, "ReqNodeList="+node, "AdminComment=placement: node="+node+" at=20") && has(second, "ReqNodeList="+node, "Comment=mine", "placement: node="+node)
