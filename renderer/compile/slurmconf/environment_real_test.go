@@ -96,7 +96,9 @@ install -d -o 2001 -g 2001 -m 700 /home/ada; chmod 755 `+m.Dir+`; mount -t tmpfs
 	if err != nil {
 		t.Fatal(err)
 	}
-	slurm, _ := startWorker(t, m, append(parameters, parameter{"TaskProlog", programs + "/task-prolog"}), map[string]string{hooksFile: file})
+	without, files := withoutLoginShell(t, m)
+	files[hooksFile] = file
+	slurm, _ := startWorker(t, m, append(append(parameters, without...), parameter{"TaskProlog", programs + "/task-prolog"}), files)
 	slurmtest.Eventually(t, time.Minute, "the node is idle", func() (bool, string) {
 		out := slurm("sinfo", "-h", "-o", "%t")
 		return out == "idle", out + m.Log("slurmd.log")
