@@ -8,6 +8,7 @@ import (
 	"time"
 
 	helmv2 "github.com/fluxcd/helm-controller/api/v2"
+	sourcev1 "github.com/fluxcd/source-controller/api/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/berth-hpc/berth/components/api"
@@ -72,8 +73,8 @@ func TestBothDeliveriesAreTheSameCluster(t *testing.T) {
 	}
 }
 
-// What helm-controller is told: to look for drift, to try a failed install again, to roll a failed upgrade back and then stay
-// visibly failed, for how long, and where the values lie: whole, in a ConfigMap of the same namespace whose name follows its content.
+// What helm-controller is told: to look for drift, to try a failed install again, to roll a failed upgrade of another
+// project's chart back and then stay visibly failed, to look again at one of the platform, which may wait for jobs, for how long, and where the values lie: whole, in a ConfigMap of the same namespace whose name follows its content.
 func TestReleasesAsHelmControllerWantsThem(t *testing.T) {
 	for _, name := range []string{"campus", "lab", "laptop"} {
 		s := shipped(t, name)
@@ -99,14 +100,17 @@ func TestReleasesAsHelmControllerWantsThem(t *testing.T) {
 				}
 				releases++
 				install, upgrade := r.GetInstall().GetRemediation(), r.GetUpgrade().GetRemediation()
+				platform := r.Spec.Chart != nil && r.Spec.Chart.Spec.SourceRef.Kind == sourcev1.GitRepositoryKind
 				switch {
+				case platform && (r.GetInstall().GetRetry(false) == nil || r.GetUpgrade().GetRetry(false) == nil || r.GetUpgrade().CleanupOnFail):
+					t.Errorf("%s: %s takes a change back that waits for jobs", name, o.ID())
 				case r.Namespace != s.Namespaces.Flux:
 					t.Errorf("%s: %s is not where Flux's objects lie", name, o.ID())
 				case r.GetDriftDetection().Mode != helmv2.DriftDetectionEnabled:
 					t.Errorf("%s: %s does not look for drift", name, o.ID())
-				case install.GetRetries() <= 0:
+				case !platform && install.GetRetries() <= 0:
 					t.Errorf("%s: %s does not try a failed install again", name, o.ID())
-				case upgrade.GetRetries() <= 0 || !upgrade.MustRemediateLastFailure() || upgrade.GetStrategy() != helmv2.RollbackRemediationStrategy:
+				case !platform && (upgrade.GetRetries() <= 0 || !upgrade.MustRemediateLastFailure() || upgrade.GetStrategy() != helmv2.RollbackRemediationStrategy):
 					t.Errorf("%s: %s leaves a failed upgrade, or tries it for ever", name, o.ID())
 				case r.GetTimeout().Duration.String() != duration(t, s.Delivery.Timeout) || r.Spec.Interval.Duration.String() != duration(t, s.Delivery.Interval):
 					t.Errorf("%s: %s has other times than the site", name, o.ID())

@@ -182,6 +182,11 @@ func ChartRelease(s *site.Site, valuesConfigMap, valuesKey string) (*helmv2.Helm
 		return nil, err
 	}
 	release := helmRelease(s, naming.ReleaseName, s.Namespaces.Slurm, t)
+	// A change of Slurm's configuration may wait for jobs for longer than any timeout, and a refused one leaves the accepted one in
+	// force. To roll back, or to delete the new pools of such an upgrade, would take the push away from under them: Helm looks again.
+	release.Spec.Install.Remediation, release.Spec.Upgrade.Remediation, release.Spec.Upgrade.CleanupOnFail = nil, nil, false
+	release.Spec.Install.Strategy = &helmv2.InstallStrategy{Name: string(helmv2.ActionStrategyRetryOnFailure), RetryInterval: &t.apply}
+	release.Spec.Upgrade.Strategy = &helmv2.UpgradeStrategy{Name: string(helmv2.ActionStrategyRetryOnFailure), RetryInterval: &t.apply}
 	release.Spec.ValuesFrom = []helmv2.ValuesReference{{Kind: "ConfigMap", Name: valuesConfigMap, ValuesKey: valuesKey}}
 	release.Spec.Chart = &helmv2.HelmChartTemplate{Spec: helmv2.HelmChartTemplateSpec{
 		Chart:     RepositoryPath(s, naming.ChartPath),
