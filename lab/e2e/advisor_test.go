@@ -255,7 +255,7 @@ func TestAdvisorPlaces(t *testing.T) {
 	digest, topology := r.shortestFirst()
 	r.waitJob(r.submit(student, "--partition=gpu-rtx3080 --gres=mps:50", shareScript), "RUNNING", workerStarts)
 	own := r.submit(student, share+"--hold", "true")
-	early := r.submit(student, held, "true")
+	early, submitted := r.submit(student, held, "true"), time.Now()
 
 	s := r.clone()
 	s.declare(`lab: placement: {mode: "shadow", giveUpSeconds: 60}`)
@@ -278,6 +278,7 @@ func TestAdvisorPlaces(t *testing.T) {
 
 	s.edit("advisor:", `"shadow"`, `"live"`)
 	s.edit("lab: placement:", `"shadow"`, `"live"`)
+	time.Sleep(time.Until(submitted.Add(61 * time.Second))) // longer than a job is tried to be placed
 	s.declare(fmt.Sprintf("lab: advisor: checkpoint: %q", digest))
 	s.attest(digest, topology)
 	s.deliver("Let the advisor place held jobs")
