@@ -123,7 +123,8 @@ func (n *modelNode) askPowerUp() {
 func (n *modelNode) powerDown() {
 	n.wanted = 0
 	n.set(flagDown|slurmrest.Drain|slurmrest.PowerDown, slurmrest.PoweringDown)
-	if n.worker != nil { // Slurm gave a DOWN node's jobs up when it went down
+	n.person = n.person && n.has(slurmrest.Down) // also a drain that an administrator asked for while the power-down was due
+	if n.worker != nil {                         // Slurm gave a DOWN node's jobs up when it went down
 		n.worker.jobs = 0
 	}
 	n.alloc()
@@ -389,7 +390,7 @@ func (m *model) round(crashAfter int) {
 
 // order puts what moves a node through its life first, because rapid draws what comes first more often: a round, a job, a
 // registration, and so on.
-var order = []int{events, 0, 1, 2, 12, 3, 4, 5, events, 10, 7, 8, 6, 9, 11, 13, 14, 15, 16, 17, 18, events}
+var order = []int{events, 0, 1, events, 12, 2, events, 12, 3, 4, 5, events, 10, 7, 8, 6, 9, 11, 13, 14, 15, 16, 17, 18, events}
 
 // play draws a schedule of events and rounds.
 func (m *model) play() {
