@@ -71,8 +71,9 @@ decide otherwise from the very same state, that is shown too, and the command en
   kubectl exec --namespace slurm deploy/slurm-autoscaler -- /autoscaler decisions | autoscaler replay`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(command *cobra.Command, args []string) error {
-			log := command.InOrStdin()
+			log, name := command.InOrStdin(), "standard input"
 			if len(args) == 1 {
+				name = args[0]
 				file, err := os.Open(args[0])
 				if err != nil {
 					return err
@@ -80,7 +81,10 @@ decide otherwise from the very same state, that is shown too, and the command en
 				defer func() { _ = file.Close() }()
 				log = file
 			}
-			return replay(log, command.OutOrStdout())
+			if err := replay(log, command.OutOrStdout()); err != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+			return nil
 		},
 	}
 }

@@ -26,14 +26,14 @@ func Read(log io.Reader, each func(Round, State) error) error {
 		}
 		var round Round
 		if err := json.Unmarshal(lines.Bytes(), &round); err != nil {
-			return fmt.Errorf("line %d: not a round of the autoscaler's log: %w", n, err)
+			return fmt.Errorf("line %d: not a round of the autoscaler's log, or cut off (%w); take what autoscaler decisions prints, or leave this line and those behind it out", n, err)
 		}
 		if round.WorkerPool == "" || round.At.IsZero() {
-			return fmt.Errorf("line %d: not a round of the autoscaler's log: it names no pool or no time", n)
+			return fmt.Errorf("line %d: not a round of the autoscaler's log: it names no pool or no time; take what autoscaler decisions prints", n)
 		}
 		before, known := states[round.WorkerPool]
 		if !known && round.Pool == nil {
-			return fmt.Errorf("line %d: the log begins in the middle: nothing before says what pool %s is", n, round.WorkerPool)
+			return fmt.Errorf("line %d: the log begins in the middle: nothing before says what pool %s is; take the lines from the pool's first one on", n, round.WorkerPool)
 		}
 		states[round.WorkerPool] = before.After(round)
 		if err := each(round, states[round.WorkerPool]); err != nil {

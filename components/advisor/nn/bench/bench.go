@@ -112,12 +112,14 @@ func Run(ctx context.Context, w, notes io.Writer, only string, rounds int) error
 	if err != nil {
 		fmt.Fprintln(notes, "advisor:", err)
 	}
+	found := false
 	for _, s := range Shapes {
 		for _, threads := range []int{1, 2} {
 			name := fmt.Sprintf("learner-update-%s/%d", s.Name, threads)
 			if !strings.Contains(name, only) {
 				continue
 			}
+			found = true
 			if err := updates(ctx, w, notes, exe, dir, name, s, threads, rounds); err != nil {
 				return fmt.Errorf("%s: %w", name, err)
 			}
@@ -125,10 +127,14 @@ func Run(ctx context.Context, w, notes io.Writer, only string, rounds int) error
 	}
 	for _, what := range []string{"actor", "critics"} {
 		if name := "learner-infer-" + what; strings.Contains(name, only) || strings.Contains(name+"/cpu", only) || strings.Contains(name+"/allocations", only) {
+			found = true
 			if err := inference(ctx, w, exe, dir, name, what, rounds); err != nil {
 				return fmt.Errorf("%s: %w", name, err)
 			}
 		}
+	}
+	if !found {
+		return fmt.Errorf("no figure's name contains %q; they begin with learner-update- and learner-infer-", only)
 	}
 	return nil
 }
