@@ -22,9 +22,18 @@ func TestEgress(t *testing.T) {
 	}
 }
 
-// TestMain reads the counter once more when all tests are done, so that none of them has made anything dial out.
+// TestMain puts back the site that the tests found, and reads the counter once more when all of them are done, so that none has made
+// anything dial out.
 func TestMain(m *testing.M) {
 	status := m.Run()
+	if opened.putBack != nil {
+		ctx, cancel := longAftermath()
+		defer cancel()
+		if err := opened.putBack(ctx); err != nil {
+			fmt.Printf("FAIL: put back the site that the tests found: %v\n", err)
+			status = 1
+		}
+	}
 	if opened.box != nil {
 		ctx, cancel := aftermath()
 		defer cancel()

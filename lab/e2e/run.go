@@ -81,6 +81,8 @@ var opened struct {
 	err  error
 	// down is true once a test has taken the box down.
 	down bool
+	// putBack, unless nil, gives the box the site that the tests found on it.
+	putBack func(context.Context) error
 }
 
 // theBox is the box that all tests share. The first test brings it up if it is not.
@@ -103,6 +105,13 @@ func theBox() (*box.Box, error) {
 			up.Stdout, up.Stderr = os.Stderr, os.Stderr
 			if err := up.Run(); err != nil {
 				opened.err = fmt.Errorf("bring the box up: %w", err)
+				return
+			}
+		}
+		// The test that ends the box edits nothing, and could put nothing back.
+		if os.Getenv("BERTH_E2E_DOWN") != "1" {
+			if opened.putBack, opened.err = followCheckout(ctx, b); opened.err != nil {
+				opened.err = fmt.Errorf("give the box the checkout's site: %w", opened.err)
 				return
 			}
 		}
