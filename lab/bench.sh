@@ -95,8 +95,11 @@ if [ -x "$bin/box" ] && [ "$(id -u)" = 0 ] && "$bin/box" status >/dev/null 2>&1;
 if wanted push-to-converged; then
   if [ -n "$up" ]; then box TestBenchPush | print || status=1; else skip push-to-converged "the box is not up (make up)"; fi
 fi
-if wanted sbatch-to-first-line sbatch-to-first-line/{slurm-allocates,pod-starts,node-registers,job-starts}; then
+if wanted sbatch-to-first-line sbatch-to-first-line/{slurm-allocates,pod-starts,node-registers,job-starts,without-prolog}; then
   if [ -n "$up" ]; then box TestBenchFirstLine | print || status=1; else skip sbatch-to-first-line "the box is not up (make up)"; fi
+fi
+if wanted 1000-jobs 1000-jobs/{without-prolog,prolog}; then
+  if [ -n "$up" ]; then box TestBenchProlog | print || status=1; else skip 1000-jobs "the box is not up (make up)"; fi
 fi
 
 # The autoscaler's: one decision for 1,000 nodes beside one plain decode of the same answer.

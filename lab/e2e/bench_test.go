@@ -3,6 +3,7 @@ package e2e
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"sort"
 	"strconv"
 	"strings"
@@ -56,12 +57,13 @@ func TestBenchPush(t *testing.T) {
 	report("push-to-converged", seconds, 0)
 }
 
-// From sbatch into an empty pool to the job's first line, and where the time goes.
+// From sbatch into an empty pool to the job's first line, and where the time goes; then the same without the prolog that waits in
+// slurmctld until the node has registered.
 func TestBenchFirstLine(t *testing.T) {
 	r := bench(t, 30*time.Minute)
 	parts := map[string][]float64{}
 	order := []string{"slurm-allocates", "pod-starts", "node-registers", "job-starts"}
-	var total []float64
+	var total, without []float64
 	for range rounds {
 		r.waitNoWorkers("cpu")
 		marks := r.firstLine()
@@ -74,6 +76,90 @@ func TestBenchFirstLine(t *testing.T) {
 	for _, part := range order {
 		report("sbatch-to-first-line/"+part, parts[part], 0)
 	}
+	r.withoutProlog(func() {
+		for range rounds {
+			r.waitNoWorkers("cpu")
+			marks := r.firstLine()
+			without = append(without, marks[len(marks)-1].Sub(marks[0]).Seconds())
+		}
+	})
+	report("sbatch-to-first-line/without-prolog", without, 0)
+}
+
+// What the waiting prolog costs where there is nothing to wait for: 1,000 jobs that do nothing, on two workers that stay up. Rounds with
+// and without it alternate, and the ratio is that of their medians.
+func TestBenchProlog(t *testing.T) {
+	r := bench(t, 40*time.Minute)
+	s := r.clone()
+	s.edit("cpu:", "max: 4", "min: 2, max: 2")
+	s.edit("cpu:", "partition: default: true", `partition: {default: true, overSubscribe: "FORCE:8"}`)
+	s.deliver("Two workers that stay up")
+	r.eventually(workerStarts, "two workers are idle", func() (bool, string) {
+		out, err := r.inController("sinfo --noheader --Node --format=%T --partition=cpu --responding --states=idle")
+		if err != nil {
+			return false, err.Error()
+		}
+		return len(strings.Fields(out)) == 2, out
+	})
+	var with, without []float64
+	for range 3 {
+		with = append(with, r.thousandJobs())
+		r.withoutProlog(func() { without = append(without, r.thousandJobs()) })
+	}
+	report("1000-jobs", with, 0)
+	report("1000-jobs/without-prolog", without, 0)
+	fmt.Printf("1000-jobs/prolog %.2f ms/job %.3f - -\n", with[1]-without[1], with[1]/without[1]) // s/1,000 jobs are ms/job
+}
+
+// thousandJobs runs an array of 1,000 jobs that do nothing, and returns the seconds from its submission to the end of the last.
+func (r *run) thousandJobs() float64 {
+	r.Helper()
+	began := time.Now()
+	id := r.mustAs(student, "sbatch --parsable --job-name=e2e --partition=cpu --mem-per-cpu=50M --output=/dev/null --array=0-999 --wrap true")
+	r.submitted = append(r.submitted, id)
+	r.eventually(15*time.Minute, "1,000 jobs have ended", func() (bool, string) {
+		out, err := r.as(student, "squeue --noheader --format=%T --jobs="+id)
+		if err != nil {
+			return strings.Contains(err.Error(), "Invalid job id"), err.Error()
+		}
+		return out == "", out
+	})
+	took := time.Since(began).Seconds()
+	r.eventually(3*time.Minute, "1,000 records", func() (bool, string) {
+		out, err := r.as(student, "sacct --noheader --parsable2 --array --allocations --format=state --jobs="+id+" | sort | uniq -c")
+		if err != nil {
+			return false, err.Error()
+		}
+		return strings.Join(strings.Fields(out), " ") == "1000 COMPLETED", out
+	})
+	return took
+}
+
+// withoutProlog does something while slurmctld has no PrologSlurmctld. The site cannot say so, which is why the rendered slurm.conf is
+// edited.
+func (r *run) withoutProlog(do func()) {
+	r.Helper()
+	s := r.clone()
+	path := filepath.Join(s.dir, "overlays", siteName, "slurm", "slurmconfig-slurm.yaml")
+	text, err := os.ReadFile(path)
+	if err != nil {
+		r.Fatal(err)
+	}
+	const line = "      PrologSlurmctld=/usr/libexec/berth/prolog-slurmctld\n"
+	if strings.Count(string(text), line) != 1 {
+		r.Fatalf("%s has not once the line %q", path, line)
+	}
+	if err := os.WriteFile(path, []byte(strings.Replace(string(text), line, "", 1)), 0o644); err != nil {
+		r.Fatal(err)
+	}
+	s.push("Without the prolog in slurmctld")
+	s.converged()
+	if out := r.mustController("scontrol show config | grep ^PrologSlurmctld"); !strings.Contains(out, "(null)") {
+		r.Fatalf("slurmctld still has a prolog: %s", out)
+	}
+	do()
+	s.revertLast()
+	s.converged()
 }
 
 // firstLine runs a job in an empty pool and returns when it was submitted, when slurmctld gave it its node, when slurmd
