@@ -98,6 +98,9 @@ fi
 if wanted sbatch-to-first-line sbatch-to-first-line/{slurm-allocates,pod-starts,node-registers,job-starts,without-prolog}; then
   if [ -n "$up" ]; then box TestBenchFirstLine | print || status=1; else skip sbatch-to-first-line "the box is not up (make up)"; fi
 fi
+if wanted sbatch-while-powering-down; then
+  if [ -n "$up" ]; then box TestBenchPoweringDown | print || status=1; else skip sbatch-while-powering-down "the box is not up (make up)"; fi
+fi
 if wanted 1000-jobs 1000-jobs/{without-prolog,prolog}; then
   if [ -n "$up" ]; then box TestBenchProlog | print || status=1; else skip 1000-jobs "the box is not up (make up)"; fi
 fi

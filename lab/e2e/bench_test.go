@@ -111,6 +111,27 @@ func TestBenchProlog(t *testing.T) {
 	fmt.Printf("1000-jobs/prolog %.2f ms/job %.3f - -\n", with[1]-without[1], with[1]/without[1]) // s/1,000 jobs are ms/job
 }
 
+// A job that comes just when the only node that it can have goes to sleep: Slurm gives the node to nobody until it has slept, which takes
+// SuspendTimeout, and then has to notice.
+func TestBenchPoweringDown(t *testing.T) {
+	r := bench(t, 30*time.Minute)
+	var seconds []float64
+	for range rounds {
+		r.waitJob(r.submit(student, "--partition=gpu-rtx3080", "true"), "COMPLETED", 2*workerStarts)
+		r.eventually(workersLeave, "the node powers down", func() (bool, string) {
+			out, err := r.inController("sinfo --noheader --format=%T --partition=gpu-rtx3080")
+			if err != nil {
+				return false, err.Error()
+			}
+			return strings.TrimSpace(out) == "powering_down", out
+		})
+		began := time.Now()
+		r.waitJob(r.submit(student, "--partition=gpu-rtx3080", "sleep 5"), "RUNNING", 2*workerStarts)
+		seconds = append(seconds, time.Since(began).Seconds())
+	}
+	report("sbatch-while-powering-down", seconds, 0)
+}
+
 // thousandJobs runs an array of 1,000 jobs that do nothing, and returns the seconds from its submission to the end of the last.
 func (r *run) thousandJobs() float64 {
 	r.Helper()

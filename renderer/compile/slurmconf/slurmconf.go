@@ -133,7 +133,8 @@ func identity(s *site.Site) section {
 		{"AuthInfo", "use_client_ids"},
 		// Workers have no configuration of their own. The new address that a worker's pod has each time slurmctld takes from
 		// the registration; since 24.05 it does so for CLOUD nodes without being told.
-		{"SlurmctldParameters", "enable_configless"},
+		// Every second, not every ten, slurmctld looks which nodes jobs wait for and which have powered down.
+		{"SlurmctldParameters", "enable_configless,power_save_interval=1"},
 		{"AccountingStorageType", "accounting_storage/slurmdbd"},
 		{"AccountingStorageHost", inNamespace(accountingService)},
 		{"AccountingStoragePort", strconv.Itoa(slurmdbdPort)},

@@ -225,7 +225,7 @@ func TestDefaultsThatBiteAreSet(t *testing.T) {
 		"MaxArraySize=10001", "MaxJobCount=100000", "SrunPortRange=60001-63000", "DefMemPerCPU=1024", "ReturnToService=1",
 		"AccountingStorageTRES=gres/gpu,gres/gpu:rtx3080,gres/gpu:rtx4070,gres/mps,gres/mps:rtx3080,gres/mps:rtx4070",
 		"AccountingStorageEnforce=associations,limits,qos,safe", "SlurmdTimeout=120", "KillWait=30", "SuspendRate=0", "ResumeRate=0",
-		"ResumeTimeout=600", "SuspendTimeout=60", "SuspendTime=600", "SuspendExcNodes=slurm-worker-cpu-[0-3]:1", "SlurmctldParameters=enable_configless",
+		"ResumeTimeout=600", "SuspendTimeout=60", "SuspendTime=600", "SuspendExcNodes=slurm-worker-cpu-[0-3]:1", "SlurmctldParameters=enable_configless,power_save_interval=1",
 		"GresTypes=gpu,mps", "LaunchParameters=use_interactive_step",
 	} {
 		wantLine(t, conf, line)
@@ -322,7 +322,7 @@ func TestErrorsNameTheField(t *testing.T) {
 func TestBackfillOff(t *testing.T) {
 	s := lab()
 	s.Slurm.Backfill.Enabled = false
-	wantLine(t, build(t, s)["slurm.conf"], "SchedulerParameters=default_queue_depth=1000,enable_user_top,bf_interval=-1")
+	wantLine(t, build(t, s)["slurm.conf"], "SchedulerParameters=default_queue_depth=1000,enable_user_top,sched_interval=10,bf_interval=-1")
 }
 
 // A thousand nodes and a hundred partitions stay short, because ranges are compressed.
