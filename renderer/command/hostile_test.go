@@ -257,3 +257,33 @@ func TestSiteThatFillsTheMemory(t *testing.T) {
 		}
 	}
 }
+
+// An evaluation that does not end is cut at its limit by every command that evaluates, with one line.
+func TestSiteThatNeverEnds(t *testing.T) {
+	root := laptopRepository(t)
+	text := `package clusters
+
+import "list"
+
+_n: list.Range(0, 2000, 1)
+laptop: login: replicas: 1 + len([for a in _n for b in _n for c in _n if a+b+c < 0 {a}])
+`
+	if err := os.WriteFile(filepath.Join(root, "clusters/more.cue"), []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	before := snapshot(t, root)
+	for _, args := range [][]string{
+		{"vet"}, {"vet", "--watch", "--output", "json"}, {"check"}, {"render"}, {"explain", "laptop", "login.replicas"}, {"inflate", "laptop"},
+	} {
+		command := exec.CommandContext(t.Context(), "berth", args...)
+		command.Dir = root
+		command.Env = append(os.Environ(), "BERTH_CUE_TIMEOUT=500ms", "GOMEMLIMIT=4GiB")
+		out, err := command.CombinedOutput()
+		if want := "CUE did not finish evaluating the sites within 500ms; look for"; command.ProcessState.ExitCode() != ExitError || !strings.Contains(string(out), want) || strings.Count(string(out), "\n") != 1 {
+			t.Errorf("%v: %v\n%.500s\nwant one line: %q", args, err, out, want)
+		}
+	}
+	if !sameFiles(before, snapshot(t, root)) {
+		t.Error("a command that was cut changed the tree")
+	}
+}

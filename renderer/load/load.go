@@ -27,8 +27,22 @@ import (
 	"github.com/berth-hpc/berth/renderer/site"
 )
 
-// limit bounds one evaluation. A site of a thousand users takes two seconds; releases of CUE have hung on recursion.
-const limit = 5 * time.Minute
+// patience bounds one evaluation where BERTH_CUE_TIMEOUT does not say. A site of a thousand users takes two seconds; releases of CUE have
+// hung on recursion.
+const patience = 5 * time.Minute
+
+// limit is how long one evaluation may take.
+func limit() (time.Duration, error) {
+	text := os.Getenv("BERTH_CUE_TIMEOUT")
+	if text == "" {
+		return patience, nil
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil || d <= 0 {
+		return 0, fmt.Errorf("BERTH_CUE_TIMEOUT is %q, which is no time; write one such as 90s or 10m, or leave it out for %v", text, patience)
+	}
+	return d, nil
+}
 
 // memory bounds what an evaluation may hold where GOMEMLIMIT does not say: a site of a thousand pools takes a gigabyte, garbage
 // included. A site that doubles a text thirty times is cut before it fills a laptop.
@@ -36,10 +50,15 @@ const memory = 3 << 30
 
 // bounded calls evaluate and turns a panic of CUE's, or an evaluation that does not end or fills the memory, into an error. The
 // goroutine of one that does not end is left behind: CUE cannot be interrupted.
-func bounded[T any](dir string, limit time.Duration, evaluate func() (T, error)) (T, error) {
+func bounded[T any](dir string, evaluate func() (T, error)) (T, error) {
 	type result struct {
 		value T
 		err   error
+	}
+	var none T
+	limit, err := limit()
+	if err != nil {
+		return none, err
 	}
 	most := debug.SetMemoryLimit(-1)
 	if most == math.MaxInt64 {
@@ -62,12 +81,11 @@ func bounded[T any](dir string, limit time.Duration, evaluate func() (T, error))
 	look := time.NewTicker(lookEvery)
 	defer look.Stop()
 	for {
-		var none T
 		select {
 		case r := <-done:
 			return r.value, r.err
 		case <-late:
-			return none, abandoned("%s: CUE did not finish evaluating the sites within %v; is a field defined by itself?", dir, limit)
+			return none, abandoned("%s: CUE did not finish evaluating the sites within %v; look for a list that is made of every pair or triple of others, or a definition that uses itself (BERTH_CUE_TIMEOUT sets another limit)", dir, limit)
 		case <-look.C:
 			if held() > most {
 				return none, abandoned("%s: CUE took more than %d MiB of memory to evaluate the sites and was stopped; look for a text or list that is made of copies of another, or of every pair of two lists (GOMEMLIMIT sets another limit)", dir, most>>20)

@@ -18,7 +18,7 @@ type Package struct {
 
 // Open is Load for those who also want to know where things are written.
 func Open(dir string, names ...string) (*Package, error) {
-	return bounded(dir, limit, func() (*Package, error) { return open(dir, names) })
+	return bounded(dir, func() (*Package, error) { return open(dir, names) })
 }
 
 // Load reads the CUE package in dir, a lab's clusters/, and returns the named sites, or all of them, in the order of their

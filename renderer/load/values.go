@@ -4,7 +4,7 @@ import "fmt"
 
 // Values reads the named sites, or all, as plain values, complete with their defaults.
 func Values(dir string, names ...string) (map[string]any, error) {
-	return bounded(dir, limit, func() (map[string]any, error) {
+	return bounded(dir, func() (map[string]any, error) {
 		v, problems, err := inspect(dir, names)
 		if err != nil {
 			return nil, err

@@ -22,7 +22,7 @@ type Change struct {
 // it as plain maps and lists. What a change makes an error is left out: a variant need not be right, and the rules between fields are
 // not asked.
 func (p *Package) With(site string, changes ...Change) (map[string]any, error) {
-	return bounded(p.dir, limit, func() (map[string]any, error) { return p.with(site, changes) })
+	return bounded(p.dir, func() (map[string]any, error) { return p.with(site, changes) })
 }
 
 func (p *Package) with(site string, changes []Change) (map[string]any, error) {
