@@ -240,6 +240,34 @@ func TestClosedWorld(t *testing.T) {
 	}
 }
 
+// Metrics are read by the site's Prometheus alone, and by nobody where there is none.
+func TestOnlyPrometheusReadsMetrics(t *testing.T) {
+	prometheus := labels.Set{"app.kubernetes.io/name": "prometheus"}
+	for namespace, want := range map[string]string{"monitoring": "autoscaler:8080 controller:8081", "": ""} {
+		var open []string
+		for _, object := range objects(t, map[string]any{"namespaces": map[string]any{"monitoring": namespace}}) {
+			if object.GetKind() != "NetworkPolicy" {
+				continue
+			}
+			policy := decode[networkingv1.NetworkPolicy](t, object)
+			for _, rule := range policy.Spec.Ingress {
+				for _, peer := range rule.From {
+					if podIn(t, peer, "monitoring", labels.Set{"app.kubernetes.io/name": "grafana"}) || podIn(t, peer, "elsewhere", prometheus) {
+						t.Errorf("%s lets in a stranger: %v", policy.Name, peer)
+					}
+					if podIn(t, peer, "monitoring", prometheus) {
+						open = append(open, fmt.Sprintf("%s:%d", strings.TrimPrefix(policy.Name, "slurm-"), rule.Ports[0].Port.IntVal))
+					}
+				}
+			}
+		}
+		sort.Strings(open)
+		if got := strings.Join(open, " "); got != want {
+			t.Errorf("namespaces.monitoring %q opens %q, want %q", namespace, got, want)
+		}
+	}
+}
+
 func TestDefaultDeny(t *testing.T) {
 	found := objects(t, map[string]any{"network": map[string]any{"defaultDeny": true}})
 	for _, namespace := range []string{"slurm", "slurm-workers"} {

@@ -31,7 +31,7 @@ import (
 
 // serving are the flags of `advisor serve`.
 type serving struct {
-	socket, listen               string
+	socket, listen, metrics      string
 	settings, checkpoints, state string
 	tokenFile, jwtKey            string
 	slurmrestd, slurmUser        string
@@ -62,6 +62,7 @@ and more. The advisor may make live shadow by itself, and never the other way ro
 	f := c.Flags()
 	f.StringVar(&o.socket, "socket", "", "unix socket to serve on")
 	f.StringVar(&o.listen, "listen", "", "address to serve on by TCP, :8080 for example; needs --token-file or --jwt-key")
+	f.StringVar(&o.metrics, "metrics", "", "address to serve /metrics alone on by TCP, to whoever asks: :8081 for example")
 	f.StringVar(&o.settings, "settings", "", "settings file (JSON)")
 	f.StringVar(&o.checkpoints, "checkpoints", "", "directory of checkpoints, each named sha256-<its digest>")
 	f.StringVar(&o.state, "state", "", "directory in which a demotion, the ranks of waiting jobs and what placement promises are kept; made if it is missing. Without it nothing is re-ranked or placed")
@@ -275,7 +276,7 @@ func (o *serving) announce(ctx context.Context, token string) {
 // serve listens until the context ends.
 func (o *serving) serve(ctx context.Context, s *service.Service, token string) error {
 	var servers []*http.Server
-	failed := make(chan error, 2)
+	failed := make(chan error, 3)
 	start := func(l net.Listener, h http.Handler) {
 		server := service.Server(h)
 		servers = append(servers, server)
@@ -296,7 +297,14 @@ func (o *serving) serve(ctx context.Context, s *service.Service, token string) e
 		}
 		start(l, s.Handler(token))
 	}
-	o.log.Info("serving", "socket", o.socket, "listen", o.listen)
+	if o.metrics != "" {
+		l, err := net.Listen("tcp", o.metrics)
+		if err != nil {
+			return fmt.Errorf("listen for scrapes: %w", err)
+		}
+		start(l, s.Metrics())
+	}
+	o.log.Info("serving", "socket", o.socket, "listen", o.listen, "metrics", o.metrics)
 	var err error
 	select {
 	case <-ctx.Done():

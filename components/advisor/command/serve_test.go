@@ -93,6 +93,36 @@ func (b *buffer) String() string              { b.mu.Lock(); defer b.mu.Unlock()
 
 // A changed settings file is taken up without a restart: mode, and the checkpoint by its digest; one that is refused leaves the
 // one before in force, until its file is there.
+// Whoever scrapes gets the metrics without a token, and nothing else.
+func TestMetricsAlone(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := l.Addr().String()
+	l.Close()
+	served(t, `{"mode":"shadow"}`, "--metrics", address)
+	eventually(t, "it is scraped", func() bool {
+		response, err := http.Get("http://" + address + "/metrics")
+		if err != nil {
+			return false
+		}
+		defer response.Body.Close()
+		text, _ := io.ReadAll(response.Body)
+		return strings.Contains(string(text), "advisor_abstentions_total")
+	})
+	for _, path := range []string{"/decide", "/act", "/snapshot", "/healthz"} {
+		response, err := http.Post("http://"+address+path, "application/json", strings.NewReader("{}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		response.Body.Close()
+		if response.StatusCode != http.StatusNotFound {
+			t.Errorf("%s: %s", path, response.Status)
+		}
+	}
+}
+
 func TestServeFollowsItsSettings(t *testing.T) {
 	dir, client, log := served(t, `{"mode":"shadow","topology":"a:1x1","maxBoost":100}`)
 	if h := health(t, client); h.Mode != service.Shadow || h.Actions != 1 {

@@ -71,11 +71,22 @@ func (s *Service) Handler(token string) http.Handler {
 		}
 		s.write(w, http.StatusOK, map[string]string{"status": "ready"})
 	})
-	mux.Handle("GET /metrics", promhttp.HandlerFor(s.metrics.registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4}))
+	mux.Handle("GET /metrics", s.exposition())
 	mux.HandleFunc("GET /openapi.json", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write(openAPI)
 	})
+	return mux
+}
+
+func (s *Service) exposition() http.Handler {
+	return promhttp.HandlerFor(s.metrics.registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
+}
+
+// Metrics serves GET /metrics and nothing else, for a listener that a scraper without the token reaches.
+func (s *Service) Metrics() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", s.exposition())
 	return mux
 }
 

@@ -80,6 +80,9 @@ func newMetrics(s *Service) *metrics {
 			return s.current.Load().settings.AbstainAlertShare
 		}),
 		gauge("advisor_live", "1 if advice is applied.", func() float64 { return bit(s.current.Load().settings.Mode == Live) }),
+		gauge("advisor_refusing", "1 if the site's settings or its checkpoint are refused, and those before serve on.", func() float64 {
+			return bit(s.unread.Load() || s.current.Load().refused != "")
+		}),
 		gauge("advisor_demoted", "1 if the site wants live and the advisor has demoted itself.", func() float64 { return bit(s.current.Load().demoted != "") }),
 		gauge("rl_scheduler_shadow_mode", "1 if advice is given for the record only.", func() float64 { return bit(s.current.Load().settings.Mode == Shadow) }),
 		gauge("rl_scheduler_last_node_index", "Node of the last placement, in the site's order; -1: none yet.", func() float64 { return float64(s.lastNode.Load()) }),

@@ -40,6 +40,8 @@ type Service struct {
 	tail tail
 	// lastNode and lastCard are the last placement, for a metric that today's dashboards know.
 	lastNode, lastCard atomic.Int64
+	// unread: the settings file is refused, and the one before serves on.
+	unread atomic.Bool
 }
 
 // current is all that a decision needs, replaced as one.
@@ -76,8 +78,10 @@ func (s *Service) Configure(data []byte, open func(digest string) ([]byte, error
 	settings, err := ParseSettings(data)
 	if err != nil {
 		s.metrics.refused.WithLabelValues("settings").Inc()
+		s.unread.Store(true)
 		return err
 	}
+	s.unread.Store(false)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	old := s.current.Load()

@@ -38,8 +38,9 @@ func Objects(s *site.Site) ([]manifest.Object, error) {
 			"grafana":      map[string]any{"enabled": s.Monitoring.Grafana, "grafana.ini": map[string]any{"analytics": map[string]any{"check_for_updates": false, "reporting_enabled": false}}},
 			"alertmanager": alertmanager,
 			// The node exporter needs the host's network and processes, which this namespace's pod security forbids.
-			"nodeExporter": map[string]any{"enabled": false},
-			"prometheus": map[string]any{"prometheusSpec": map[string]any{
+			"nodeExporter":                 map[string]any{"enabled": false},
+			"additionalPrometheusRulesMap": map[string]any{"berth": map[string]any{"groups": ruleGroups(s)}},
+			"prometheus": map[string]any{"additionalPodMonitors": podMonitors(s), "prometheusSpec": map[string]any{
 				"retention": s.Monitoring.Retention,
 				// Monitors of every namespace count, not only those of this release.
 				"podMonitorSelectorNilUsesHelmValues":     false,

@@ -59,6 +59,9 @@ func Values(s *site.Site) (*values.Values, error) {
 	if v.Advisor, err = advisor(s); err != nil {
 		return nil, err
 	}
+	if s.Monitoring.Enabled {
+		v.Namespaces.Monitoring = s.Namespaces.Monitoring
+	}
 	v.Accounting.Purge = purge(s.Slurm.Records)
 	v.PriorityClasses = values.PriorityClasses{Control: naming.ControlPriority, Workers: naming.WorkerPriority}
 	if s.Variant == "box" {

@@ -36,10 +36,11 @@ type PriorityClasses struct {
 	Workers string `json:"workers"`
 }
 
-// Namespaces are those of the control plane and of the workers.
+// Namespaces are those of the control plane, of the workers, and of the Prometheus that may read metrics, if there is one.
 type Namespaces struct {
-	Slurm   string `json:"slurm"`
-	Workers string `json:"workers"`
+	Slurm      string `json:"slurm"`
+	Workers    string `json:"workers"`
+	Monitoring string `json:"monitoring,omitempty"`
 }
 
 // Network holds address ranges in CIDR notation.

@@ -67,6 +67,17 @@ ports:
     - ipBlock: {cidr: {{ $root.Values.network.lan }}}
   {{- include "slurm-platform.policyPorts" (list $root .ports) | nindent 2 }}
 {{- end }}
+{{- if and (eq .to $role) (eq .from "monitoring") $root.Values.namespaces.monitoring }}
+# Prometheus: {{ .why }}
+- from:
+    - namespaceSelector:
+        matchLabels:
+          kubernetes.io/metadata.name: {{ $root.Values.namespaces.monitoring | quote }}
+      podSelector:
+        matchLabels:
+          app.kubernetes.io/name: prometheus
+  {{- include "slurm-platform.policyPorts" (list $root .ports) | nindent 2 }}
+{{- end }}
 {{- end }}
 {{- end }}
 
