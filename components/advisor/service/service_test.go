@@ -197,6 +197,12 @@ func TestNoSnapshot(t *testing.T) {
 	}
 }
 
+func scrape(s *Service) string {
+	answer := httptest.NewRecorder()
+	s.Metrics().ServeHTTP(answer, httptest.NewRequest("GET", "/metrics", nil))
+	return answer.Body.String()
+}
+
 // A bad checkpoint is refused and the one before stays; a good one is taken by its digest.
 func TestCheckpoints(t *testing.T) {
 	good := []byte(`{"schema":1,"kind":"order","parameters":{"order":"sjf"},"topology":"` + topology + `"}`)
@@ -230,10 +236,21 @@ func TestCheckpoints(t *testing.T) {
 			t.Errorf("%s: %+v", name, h)
 		}
 	}
+	refusing := func(want string) {
+		t.Helper()
+		if text := scrape(s); !strings.Contains(text, "\nadvisor_refusing "+want+"\n") {
+			t.Errorf("the metrics do not say advisor_refusing %s", want)
+		}
+	}
+	refusing("1")
+	configure(t, s, settings(Shadow))
+	refusing("0")
 	if err := s.Configure([]byte(`{"mode":"loud"}`), open); err == nil || s.Health().Mode != Shadow {
 		t.Errorf("bad settings: %v", err)
 	}
+	refusing("1")
 	configure(t, s, settings(Shadow))
+	refusing("0")
 	if h := s.Health(); h.Refused != "" || h.Checkpoint != "builtin:saf" {
 		t.Errorf("%+v", h)
 	}
