@@ -235,3 +235,21 @@ func FuzzDecodeNodes(f *testing.F) {
 		_ = slurmrest.DecodePing(status, body)
 	})
 }
+
+// What a job asks for is known also where Slurm's summary has no cards in it, or is empty.
+func TestJobRecordsTellWhatAJobAsksFor(t *testing.T) {
+	for fields, want := range map[string]string{
+		`"tres_req_str":"cpu=4,mem=8G,node=1,gres/gpu:rtx4070=1","tres_per_node":"gres/gpu:rtx4070:1"`:                                                            "cpu=4,mem=8G,node=1,gres/gpu:rtx4070=1",
+		`"tres_req_str":"cpu=4,mem=8G,node=2","node_count":{"set":true,"number":2},"tres_per_node":"gres/gpu:a100:4,license/x:1"`:                                 "cpu=4,mem=8G,node=2,gres/gpu:a100=8",
+		`"tres_req_str":"cpu=1,node=1","tres_per_job":"gres:mps:25"`:                                                                                              "cpu=1,node=1,gres/mps=25",
+		`"tres_req_str":"","cpus":{"set":true,"number":6},"memory_per_cpu":{"set":true,"number":1024},"tres_per_task":"gres/gpu","tasks":{"set":true,"number":3}`: "cpu=6,mem=6144M,node=1,gres/gpu=3",
+		`"cpus":{"set":true,"number":2},"node_count":{"set":true,"number":2},"memory_per_node":{"set":true,"number":512}`:                                         "cpu=2,mem=1024M,node=2",
+		`"tres_per_node":"gres/,gres:,=,gpu:2"`:                       "",
+		`"memory_per_node":{"set":true,"number":9223372036854775807}`: "",
+	} {
+		jobs, err := slurmrest.DecodeJobRecords(200, []byte(`{"jobs":[{"job_id":7,"job_state":["PENDING"],`+fields+`}],"errors":[],"meta":{"plugin":{"data_parser":"data_parser/v0.0.42"}}}`))
+		if err != nil || len(jobs) != 1 || jobs[0].TRES != want {
+			t.Errorf("%s: %v %+v, want %q", fields, err, jobs, want)
+		}
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/berth-hpc/berth/components/slurmrest/v0042"
@@ -89,7 +90,7 @@ func jobRecordOf(r *v0042.JobInfo) JobRecord {
 		ID: int64(*r.JobId), ArrayTasks: value(r.ArrayTaskString), States: *r.JobState, Name: value(r.Name), User: value(r.UserName),
 		Account: value(r.Account), Partition: value(r.Partition), QOS: value(r.Qos), Comment: value(r.Comment),
 		AdminComment: value(r.AdminComment), Submit: timeOf(r.SubmitTime), Start: timeOf(r.StartTime), End: timeOf(r.EndTime),
-		TRES: value(r.TresReqStr), Nodes: value(r.Nodes), Held: value(r.Hold), Nice: int64(value(r.Nice)),
+		TRES: requestOf(r), Nodes: value(r.Nodes), Held: value(r.Hold), Nice: int64(value(r.Nice)),
 	}
 	if n, set := number(r.TimeLimit); set {
 		j.Limit = time.Duration(n) * time.Minute
@@ -108,6 +109,64 @@ func jobRecordOf(r *v0042.JobInfo) JobRecord {
 		}
 	}
 	return j
+}
+
+// requestOf is what the job asks for. Slurm's own summary has cards only where AccountingStorageTRES names them, and can be empty; what
+// it lacks is taken from what sbatch was told.
+func requestOf(r *v0042.JobInfo) string {
+	text := value(r.TresReqStr)
+	nodes, _ := number(r.NodeCount)
+	tasks, _ := number(r.Tasks)
+	nodes, tasks = min(max(nodes, 1), 1<<20), min(max(tasks, 1), 1<<20)
+	parts := []string{}
+	if text != "" {
+		parts = append(parts, text)
+	} else if cpus, set := number(r.Cpus); set && cpus > 0 {
+		parts = append(parts, fmt.Sprintf("cpu=%d", cpus))
+		if memory := max(megabytes(r.MemoryPerNode)*nodes, megabytes(r.MemoryPerCpu)*cpus); memory > 0 {
+			parts = append(parts, fmt.Sprintf("mem=%dM", memory))
+		}
+		parts = append(parts, fmt.Sprintf("node=%d", nodes))
+	}
+	if !strings.Contains(text, "gres/") {
+		for _, of := range []struct {
+			told  string
+			times int64
+		}{{value(r.TresPerJob), 1}, {value(r.TresPerNode), nodes}, {value(r.TresPerTask), tasks}} {
+			parts = append(parts, gresAsked(of.told, of.times)...)
+		}
+	}
+	return strings.Join(parts, ",")
+}
+
+// gresAsked turns sbatch's words (gres/gpu:rtx4070:2, gres:mps:25) into those of a summary (gres/gpu:rtx4070=2).
+func gresAsked(text string, times int64) []string {
+	var out []string
+	for part := range strings.SplitSeq(text, ",") {
+		part = strings.TrimSpace(part)
+		rest, is := strings.CutPrefix(part, "gres/")
+		if !is {
+			rest, is = strings.CutPrefix(part, "gres:")
+		}
+		words := strings.FieldsFunc(rest, func(c rune) bool { return c == ':' || c == '=' })
+		if !is || len(words) == 0 {
+			continue
+		}
+		count := int64(1)
+		if n, err := strconv.ParseInt(words[len(words)-1], 10, 32); err == nil && len(words) > 1 {
+			count, words = n, words[:len(words)-1]
+		}
+		out = append(out, fmt.Sprintf("gres/%s=%d", strings.Join(words, ":"), count*times))
+	}
+	return out
+}
+
+// megabytes is an amount of memory that a job asks for, at most a pebibyte.
+func megabytes(n *v0042.Uint64NoValStruct) int64 {
+	if n == nil || n.Number == nil || !value(n.Set) || value(n.Infinite) {
+		return 0
+	}
+	return min(max(int64(*n.Number), 0), 1<<30)
 }
 
 func boundOf(r *v0042.JobInfo) string {

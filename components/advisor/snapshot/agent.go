@@ -29,7 +29,8 @@ type Target interface {
 }
 
 // Agent keeps a target up to date with slurmctld. The list of all jobs' states, 60 bytes each, says which jobs changed; only
-// those are asked for whole, 8 KB each, and no more than Batch in a round: the rest comes in the next.
+// those are asked for whole, 8 KB each, and no more than Batch in a round: the rest comes in the next. Jobs that wait are asked for
+// again in turn, because a hold or another limit changes no state.
 type Agent struct {
 	Slurm  Slurm
 	Target Target
@@ -52,8 +53,12 @@ type Agent struct {
 	stale map[int64]bool // jobs that are to be asked for again
 }
 
-// watched bounds the jobs that are asked for again in a round though the list of states tells of no change.
-const watched = 50
+// Bounds of the jobs that are asked for again in a round though the list of states tells of no change: quiet ones, and others that
+// wait.
+const (
+	watched = 50
+	checked = 20
+)
 
 // Refresh asks for a job again in the next round: somebody has changed it in a way that its state does not tell. It may be called
 // from any goroutine.
@@ -73,8 +78,12 @@ type known struct {
 	round  uint64 // in which it was read
 }
 
-// quiet says that the job may change without a change of its state: held jobs are released, and others lose the nodes that they
-// wait for.
+// waits says that the job waits: somebody may hold it, or set its priority or its limit, and its state stays PENDING.
+func (k *known) waits() bool {
+	return slices.ContainsFunc(k.job, func(j Job) bool { return j.Pending() })
+}
+
+// quiet says that such a change is to be seen soon: held jobs are released, and others lose the nodes that they wait for.
 func (k *known) quiet() bool {
 	return slices.ContainsFunc(k.job, func(j Job) bool { return j.Pending() && (j.Held || j.Required != "") })
 }
@@ -248,8 +257,8 @@ func (a *Agent) changedJobs(ctx context.Context, d *Delta) (map[int64]known, err
 	return next, nil
 }
 
-// again chooses the jobs to ask for though the list has them as they were: those that somebody told of, and of the quiet ones those
-// read longest ago.
+// again chooses the jobs to ask for though the list has them as they were: those that somebody told of, and of the quiet ones and
+// the others that wait those read longest ago. These others have only what the jobs that did change leave of a batch.
 func (a *Agent) again(listed map[int64]string) map[int64]bool {
 	a.mu.Lock()
 	again := a.stale
@@ -258,16 +267,30 @@ func (a *Agent) again(listed map[int64]string) map[int64]bool {
 	if again == nil {
 		again = map[int64]bool{}
 	}
-	var quiet []int64
-	for id, k := range a.jobs {
-		if listed[id] == k.states && !again[id] && k.quiet() {
-			quiet = append(quiet, id)
+	changed := 0
+	for id, states := range listed {
+		if k, had := a.jobs[id]; !had || k.states != states {
+			changed++
 		}
 	}
-	slices.SortFunc(quiet, func(x, y int64) int { return cmp.Or(cmp.Compare(a.jobs[x].round, a.jobs[y].round), cmp.Compare(x, y)) })
-	for _, id := range quiet[:min(len(quiet), watched)] {
-		again[id] = true
+	var quiet, waiting []int64
+	for id, k := range a.jobs {
+		switch {
+		case listed[id] != k.states || again[id]:
+		case k.quiet():
+			quiet = append(quiet, id)
+		case k.waits():
+			waiting = append(waiting, id)
+		}
 	}
+	oldest := func(ids []int64, n int) {
+		slices.SortFunc(ids, func(x, y int64) int { return cmp.Or(cmp.Compare(a.jobs[x].round, a.jobs[y].round), cmp.Compare(x, y)) })
+		for _, id := range ids[:min(len(ids), n)] {
+			again[id] = true
+		}
+	}
+	oldest(quiet, watched)
+	oldest(waiting, min(checked, max(a.Batch-changed-len(again), 0)))
 	return again
 }
 

@@ -238,6 +238,8 @@ func (j *Job) Request() workload.Request {
 	r := workload.Request{
 		ID: j.ID, Submit: j.Submit * workload.Second, Limit: min(j.LimitMinutes, 525600) * workload.Minute,
 		User: j.User, Account: j.Account, Partition: j.Partition, QOS: j.QOS,
+		// Slurm gives every job a CPU at least; a job of which nothing is known must not look like the smallest of all.
+		Procs: 1, CPUMilli: 1000,
 	}
 	if r.Limit <= 0 {
 		r.Limit = unlimited

@@ -117,27 +117,27 @@ func TestAgent(t *testing.T) {
 	c.put(1, "PENDING")
 	c.put(2, "PENDING")
 	c.put(3, "PENDING")
-	round("n0 n1 1:PENDING 2:PENDING", 1, 2) // two a round
-	round("n0 n1 1:PENDING 2:PENDING 3:PENDING", 3)
-	round("n0 n1 1:PENDING 2:PENDING 3:PENDING")
+	round("n0 n1 1:PENDING 2:PENDING", 1, 2)           // two a round
+	round("n0 n1 1:PENDING 2:PENDING 3:PENDING", 1, 3) // and what is left of the two for those that wait
+	round("n0 n1 1:PENDING 2:PENDING 3:PENDING", 1, 2)
 	if d := service.got[len(service.got)-1]; len(d.Nodes)+len(d.Jobs) != 0 {
 		t.Errorf("nothing changed, and %+v was sent", d)
 	}
 	c.put(2, "RUNNING")
 	delete(c.jobs, 1)
-	round("n0 n1 2:RUNNING 3:PENDING", 2)
+	round("n0 n1 2:RUNNING 3:PENDING", 2, 3)
 
 	// An array is one record until tasks of it start; each task is a job with a number of its own.
 	c.jobs[4] = []slurmrest.JobRecord{{ID: 4, ArrayTasks: "0-9", States: []string{"PENDING"}}}
-	round("n0 n1 2:RUNNING 3:PENDING 4:PENDING", 4)
+	round("n0 n1 2:RUNNING 3:PENDING 4:PENDING", 3, 4)
 	c.jobs[4] = []slurmrest.JobRecord{{ID: 4, ArrayTasks: "1-9", States: []string{"PENDING"}}, {ID: 5, ArrayTasks: "0", States: []string{"RUNNING"}}}
-	round("n0 n1 2:RUNNING 3:PENDING 4:PENDING 5:RUNNING", 4)
+	round("n0 n1 2:RUNNING 3:PENDING 4:PENDING 5:RUNNING", 3, 4)
 	c.jobs[4] = c.jobs[4][1:]
-	round("n0 n1 2:RUNNING 3:PENDING 5:RUNNING", 4)
+	round("n0 n1 2:RUNNING 3:PENDING 5:RUNNING", 3, 4)
 
-	// The service starts anew: it gets everything, without Slurm being asked for it.
+	// The service starts anew: it gets everything, without Slurm being asked for more than the job that waits.
 	service.present = nil
-	round("n0 n1 2:RUNNING 3:PENDING 5:RUNNING")
+	round("n0 n1 2:RUNNING 3:PENDING 5:RUNNING", 3)
 	if service.got[len(service.got)-1].Base != 0 {
 		t.Error("a service without a snapshot was not sent the whole")
 	}
@@ -191,7 +191,7 @@ func TestAgentSeesReleases(t *testing.T) {
 		c.jobs[100+id][0].Held = true
 	}
 	round()
-	if d := round(); len(d.Jobs) != 0 || len(c.asked) != watched || c.asked[0] != 100 {
+	if d := round(); len(d.Jobs) != 0 || len(c.asked) != watched+1 || c.asked[0] != 1 || c.asked[1] != 100 {
 		t.Errorf("asked for %v, sent %v", c.asked, d.Jobs)
 	}
 	c.jobs[159][0].Held = false
@@ -201,6 +201,46 @@ func TestAgentSeesReleases(t *testing.T) {
 	d := round()
 	if len(d.Jobs) != 2 || d.Jobs[0].Nice != 7 || d.Jobs[1].ID != 159 || d.Jobs[1].Held || d.Jobs[1].RequiredNode() != "n1" || len(c.asked) != watched+1 {
 		t.Errorf("asked for %v, sent %+v", c.asked, d.Jobs)
+	}
+}
+
+// A job that is held, or given another priority, long after it was submitted is seen, however long the queue, and jobs that do change
+// go first.
+func TestAgentSeesHolds(t *testing.T) {
+	c, service := newCluster(), &target{}
+	a := &Agent{Slurm: c, Target: service, Log: slog.New(slog.DiscardHandler), Batch: 50}
+	round := func() *Delta {
+		t.Helper()
+		c.asked = nil
+		if err := a.Round(context.Background(), time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		return service.got[len(service.got)-1]
+	}
+	const queue = 100
+	for id := range int64(queue) {
+		c.put(1+id, "PENDING")
+	}
+	round()
+	round()
+	c.jobs[queue][0].Held = true
+	c.jobs[queue/2][0].Priority = 4242
+	for range queue / checked {
+		round()
+		if len(c.asked) != checked {
+			t.Errorf("asked for %v", c.asked)
+		}
+	}
+	for _, j := range service.Present().Jobs {
+		if j.Held != (j.ID == queue) || (j.Priority == 4242) != (j.ID == queue/2) {
+			t.Errorf("after a turn through the queue: %+v", j)
+		}
+	}
+	for id := range int64(45) {
+		c.put(1000+id, "PENDING")
+	}
+	if d := round(); len(d.Jobs) != 45 || len(c.asked) != 50 {
+		t.Errorf("of 45 new jobs %d came, by %d questions", len(d.Jobs), len(c.asked))
 	}
 }
 
