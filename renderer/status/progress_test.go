@@ -147,10 +147,12 @@ func TestWhyJobsWait(t *testing.T) {
 // The advisor's mode is what it says itself. That Slurm cannot be asked is told, and no error.
 func TestAdvisorMode(t *testing.T) {
 	s := labSite()
-	s.Advisor.Mode = "live"
+	s.Advisor.Mode, s.Advisor.Guardrails.AbstainAlertShare = "live", 0.5
 	for name, c := range map[string]struct{ answer, effective, why, stuck string }{
 		"as wanted": {`{"mode":"live","wanted_mode":"live","snapshot_age_seconds":3}`, "live", "", ""},
 		"demoted":   {`{"mode":"shadow","wanted_mode":"live","demoted":"p95 wait 2h0m0s is above 1h0m0s","snapshot_age_seconds":3}`, "shadow", "it made itself shadow: p95 wait", "advisor"},
+		"abstains":  {`{"mode":"shadow","wanted_mode":"live","abstain_share":0.9,"abstain_of":40,"snapshot_age_seconds":3}`, "shadow", "it gave no advice on 90 % of the last ten minutes' 40 jobs", ""},
+		"two jobs":  {`{"mode":"shadow","wanted_mode":"live","abstain_share":1,"abstain_of":2,"snapshot_age_seconds":3}`, "shadow", "", ""},
 		"refused":   {`{"mode":"live","wanted_mode":"live","refused_checkpoint":"no such file","snapshot_age_seconds":3}`, "live", "the checkpoint is refused: no such file", "advisor"},
 		"away":      {"", "unknown", "the pod is gone", ""},
 		"no answer": {"nonsense", "unknown", "its answer is not one: nonsense", ""},
@@ -168,6 +170,9 @@ func TestAdvisorMode(t *testing.T) {
 			})
 			if r.Advisor.Effective != c.effective || !strings.HasPrefix(r.Advisor.Why, c.why) || r.Advisor.Wanted != "live" {
 				t.Errorf("%+v", r.Advisor)
+			}
+			if c.why == "" && r.Advisor.Why != "" {
+				t.Errorf("nothing is wrong, and it says %q", r.Advisor.Why)
 			}
 			if (c.stuck != "") != (len(r.Stuck) == 1) {
 				t.Errorf("stuck: %+v", r.Stuck)

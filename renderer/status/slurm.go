@@ -85,6 +85,8 @@ func (r *Report) askAdvisor(ctx context.Context, s *site.Site, ask Ask) {
 		Demoted    string  `json:"demoted"`
 		Refused    string  `json:"refused_checkpoint"`
 		Age        float64 `json:"snapshot_age_seconds"`
+		Share      float64 `json:"abstain_share"`
+		Of         int     `json:"abstain_of"`
 	}
 	if err := json.Unmarshal([]byte(out), &health); err != nil {
 		r.Advisor.Why = "its answer is not one: " + oneLine(out)
@@ -102,8 +104,14 @@ func (r *Report) askAdvisor(ctx context.Context, s *site.Site, ask Ask) {
 		r.Advisor.Why = "it runs with settings of before"
 	case health.Age < 0:
 		r.Advisor.Why = "it has no picture of the cluster yet, and abstains"
+	case health.Of >= judged && health.Share >= s.Advisor.Guardrails.AbstainAlertShare:
+		// Not stuck: what was pushed is in force.
+		r.Advisor.Why = fmt.Sprintf("it gave no advice on %.0f %% of the last ten minutes' %d jobs; slurmctld's log says of each why (abstain=)", 100*health.Share, health.Of)
 	}
 }
+
+// judged is how many jobs make a judgement on the advisor's abstentions, as in the alert on them.
+const judged = 10
 
 // meanings of Slurm's reasons (squeue's manual, "JOB REASON CODES"), and what would help. A key that ends in * is a prefix. %s in a
 // help is the first job.

@@ -418,6 +418,7 @@ type Health struct {
 	AgeSeconds   float64 `json:"snapshot_age_seconds"` // −1: there is none
 	Waiting      int     `json:"waiting"`
 	AbstainShare float64 `json:"abstain_share"`
+	AbstainOf    int     `json:"abstain_of"`
 }
 
 // Health tells how the service is.
@@ -432,7 +433,7 @@ func (s *Service) Health() Health {
 	if c.snap != nil {
 		h.Cluster, h.Version, h.AgeSeconds = c.snap.Cluster, c.snap.Version, max(now.Sub(c.snap.TakenAt).Seconds(), 0)
 	}
-	h.AbstainShare, _ = s.shares.abstained(now)
+	h.AbstainShare, h.AbstainOf = s.shares.abstained(now)
 	return h
 }
 
