@@ -16,7 +16,19 @@ import (
 // sprio shows for them is the one that `advisor sim sprio` computes from shares, weights and sizes.
 func TestSimulatedPriorities(t *testing.T) {
 	const jobs = 50
-	r := begin(t, 8*time.Minute)
+	r := begin(t, 15*time.Minute)
+	r.eventually(7*time.Minute, "slurmctld has computed fair shares", func() (bool, string) { // after a start up to PriorityCalcPeriod
+		out, err := r.inController("sshare --all --noheader --parsable2 --format=User,FairShare")
+		if err != nil {
+			return false, err.Error()
+		}
+		for _, user := range []string{student, researcher} {
+			if !strings.Contains(out, user+"|") || strings.Contains(out, user+"|0.000000") {
+				return false, out
+			}
+		}
+		return true, ""
+	})
 	r.mustController("scontrol update PartitionName=cpu State=DOWN")
 	t.Cleanup(func() { // the test's own bound may be over
 		if _, err := r.box.Kubectl(context.WithoutCancel(r.ctx), "exec", "-n", platform, controllerPod, "-c", controllerContainer, "--", "sh", "-c",
