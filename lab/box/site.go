@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/berth-hpc/berth/lab/build"
 )
 
 // bringUpSite builds the platform, puts the site into the box's git server, and
@@ -18,7 +20,7 @@ func (b *Box) bringUpSite(ctx context.Context, p *progress) error {
 	if err := p.step("build Berth", func() error { return b.builder.Programs(ctx) }); err != nil {
 		return err
 	}
-	if err := p.step("build and import the images", func() error { _, err := b.Images(ctx); return err }); err != nil {
+	if err := p.step("build and import the images", func() error { _, err := b.Images(ctx, build.Releases[0]); return err }); err != nil {
 		return err
 	}
 	var commit string
@@ -28,12 +30,37 @@ func (b *Box) bringUpSite(ctx context.Context, p *progress) error {
 	}); err != nil {
 		return err
 	}
+	release, err := b.renderedRelease()
+	if err != nil {
+		return err
+	}
+	if release != build.Releases[0] {
+		step := "build and import the images of Slurm " + release.Slurm
+		if err := p.step(step, func() error { _, err := b.Images(ctx, release); return err }); err != nil {
+			return err
+		}
+	}
 	return p.step("wait until every layer is Ready", func() error {
 		if err := b.applyEntryPoints(ctx); err != nil {
 			return err
 		}
 		return b.WaitReady(ctx, commit, 5*time.Minute)
 	})
+}
+
+// renderedRelease is the release of Slurm whose images the site in the clone asks for.
+func (b *Box) renderedRelease() (build.Release, error) {
+	file := filepath.Join(b.Clone(), "overlays", b.Site, "slurm", "statefulset-slurm-controller.yaml")
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return build.Release{}, fmt.Errorf("box: which Slurm does site %s name: %w", b.Site, err)
+	}
+	for _, r := range build.Releases {
+		if strings.Contains(string(text), "image: "+r.Image("slurm-controller")+"\n") {
+			return r, nil
+		}
+	}
+	return build.Release{}, fmt.Errorf("box: %s names no slurm-controller image that the box can build", file)
 }
 
 // pushSite renders the site in the clone, with secrets that the box's own key

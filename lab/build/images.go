@@ -13,21 +13,47 @@ import (
 	"strings"
 )
 
-// The name and tag that the box's site gives its images (clusters/lab-box.cue).
-const (
-	ImageRegistry = "localhost/berth"
-	ImageTag      = "box"
-)
+// ImageRegistry is where the box's site says that its images come from (cue/box.cue).
+const ImageRegistry = "localhost/berth"
+
+// A Release is a release of Slurm that the box can run, and Debian's suite that serves it.
+type Release struct{ Slurm, Suite string }
+
+// Releases are those that a site can name (slurm.version), the default first.
+var Releases = []Release{{"24.11", "trixie"}, {"26.05", "forky"}}
+
+// ReleaseOf is the release with the version, such as 24.11.
+func ReleaseOf(slurm string) (Release, error) {
+	for _, r := range Releases {
+		if r.Slurm == slurm {
+			return r, nil
+		}
+	}
+	return Release{}, fmt.Errorf("build: no images of Slurm %q; the box has %s and %s", slurm, Releases[0].Slurm, Releases[1].Slurm)
+}
+
+// tag is the tag that the box's site gives the release's images.
+func (r Release) tag() string {
+	if r == Releases[0] {
+		return "box"
+	}
+	return "box-" + r.Slurm
+}
+
+// Image is what pods call the release's image of a name in images/.
+func (r Release) Image(name string) string { return ImageRegistry + "/" + name + ":" + r.tag() }
+
+// base is the image that the Dockerfiles start from. There is no registry here, so it is made from Debian's packages.
+func (r Release) base() string { return "debian:" + r.Suite + "-slim" }
+
+// slurmImage tells whether the image is built on the common base with Slurm. The others are the same for every release: what holds
+// the database must not go to another release of it on the way.
+func slurmImage(name string) bool {
+	return strings.HasPrefix(name, "slurm-") && name != "slurm-database"
+}
 
 // labImages has, by image, what the box adds to it.
 const labImages = "lab/images"
-
-// baseImage is what the Dockerfiles start from. There is no registry here, so
-// it is made from Debian's packages.
-const (
-	baseImage = "debian:trixie-slim"
-	baseSuite = "trixie"
-)
 
 // Image is an image of the platform as built here.
 type Image struct {
@@ -39,8 +65,9 @@ type Image struct {
 	Built bool
 }
 
-// Base makes the base image in buildah's storage unless it is there.
-func (b *Builder) Base(ctx context.Context) error {
+// Base makes the release's base image in buildah's storage unless it is there.
+func (b *Builder) Base(ctx context.Context, r Release) error {
+	baseImage := r.base()
 	if exec.CommandContext(ctx, "buildah", "inspect", "--type", "image", "localhost/"+baseImage).Run() == nil {
 		return nil
 	}
@@ -58,8 +85,14 @@ func (b *Builder) Base(ctx context.Context) error {
 	if err := os.WriteFile(filepath.Join(dir, "Dockerfile"), []byte(file), 0o644); err != nil {
 		return fmt.Errorf("build: base image: %w", err)
 	}
+	bootstrap := []string{"mmdebstrap", "--variant=minbase"}
+	if r != Releases[0] {
+		// A suite that is not released yet says of itself every week that it is still the newest, and a mirror may be behind; what it
+		// serves is signed all the same. apt in the image goes by the option too.
+		bootstrap = append(bootstrap, `--aptopt=Acquire::Check-Valid-Until "false"`)
+	}
 	for _, argv := range [][]string{
-		{"mmdebstrap", "--variant=minbase", baseSuite, filepath.Join(dir, "base.tar")},
+		append(bootstrap, r.Suite, filepath.Join(dir, "base.tar")),
 		{"buildah", "bud", "--isolation", "chroot", "--pull-never", "-t", baseImage, dir},
 	} {
 		if err := b.command(ctx, "base-image", argv); err != nil {
@@ -69,10 +102,10 @@ func (b *Builder) Base(ctx context.Context) error {
 	return nil
 }
 
-// Images builds those of the named images (all, if none is named) whose inputs
-// changed since they were last built, and returns them. The programs that they
-// hold must be in bin/.
-func (b *Builder) Images(ctx context.Context, only ...string) ([]Image, error) {
+// Images builds those of the release's named images (all, if none is named)
+// whose inputs changed since they were last built, and returns them. The
+// programs that they hold must be in bin/.
+func (b *Builder) Images(ctx context.Context, r Release, only ...string) ([]Image, error) {
 	names, err := b.imageNames()
 	if err != nil || len(names) == 0 {
 		return nil, err
@@ -85,8 +118,10 @@ func (b *Builder) Images(ctx context.Context, only ...string) ([]Image, error) {
 	if len(only) > 0 {
 		names = only
 	}
-	if err := b.Base(ctx); err != nil {
-		return nil, err
+	for _, base := range slices.Compact([]Release{Releases[0], r}) { // what is no Slurm's is built on the first
+		if err := b.Base(ctx, base); err != nil {
+			return nil, err
+		}
 	}
 	unlock, err := b.lock("images")
 	if err != nil {
@@ -100,32 +135,40 @@ func (b *Builder) Images(ctx context.Context, only ...string) ([]Image, error) {
 	var all []Image
 	var stale []string
 	for _, name := range names {
-		k, err := b.imageKey(name)
+		k, err := b.imageKey(r, name)
 		if err != nil {
 			return nil, err
 		}
-		image := Image{Name: ImageRegistry + "/" + name + ":" + ImageTag, Key: k}
-		if last, err := os.ReadFile(filepath.Join(marks, name)); err != nil || string(last) != k || !inStorage(ctx, image.Name) {
+		image := Image{Name: r.Image(name), Key: k}
+		if last, err := os.ReadFile(filepath.Join(marks, r.mark(name))); err != nil || string(last) != k || !inStorage(ctx, image.Name) {
 			image.Built = true
 			stale = append(stale, name)
 		}
 		all = append(all, image)
 	}
-	if len(stale) > 0 {
-		argv := append([]string{filepath.Join(b.Source, "images/build.sh"), "-b", "buildah",
-			"-r", ImageRegistry, "-t", ImageTag, "-B", baseImage}, stale...)
+	for _, base := range slices.Compact([]Release{Releases[0], r}) {
+		argv := []string{filepath.Join(b.Source, "images/build.sh"), "-b", "buildah", "-r", ImageRegistry, "-t", r.tag(), "-s", base.Slurm, "-B", base.base()}
+		options := len(argv)
+		for _, name := range stale {
+			if r == Releases[0] || slurmImage(name) == (base == r) {
+				argv = append(argv, name)
+			}
+		}
+		if len(argv) == options {
+			continue
+		}
 		if err := b.command(ctx, "images", argv); err != nil {
 			return nil, err
 		}
 	}
 	for _, name := range stale {
-		if err := b.layer(ctx, name); err != nil {
+		if err := b.layer(ctx, r, name); err != nil {
 			return nil, err
 		}
 	}
 	for i, name := range names {
 		if all[i].Built {
-			if err := os.WriteFile(filepath.Join(marks, name), []byte(all[i].Key), 0o644); err != nil {
+			if err := os.WriteFile(filepath.Join(marks, r.mark(name)), []byte(all[i].Key), 0o644); err != nil {
 				return nil, fmt.Errorf("build: images: %w", err)
 			}
 		}
@@ -133,16 +176,24 @@ func (b *Builder) Images(ctx context.Context, only ...string) ([]Image, error) {
 	return all, nil
 }
 
+// mark is the name of the file in the cache that has the key of the image as last built.
+func (r Release) mark(name string) string {
+	if r == Releases[0] {
+		return name
+	}
+	return name + ":" + r.tag()
+}
+
 // layer adds to an image what the box alone has in it, from lab/images/<name>.
-func (b *Builder) layer(ctx context.Context, name string) error {
+func (b *Builder) layer(ctx context.Context, r Release, name string) error {
 	file := filepath.Join(labImages, name, "Dockerfile")
 	if _, err := os.Stat(filepath.Join(b.Source, file)); err != nil {
 		return nil
 	}
-	image := ImageRegistry + "/" + name + ":" + ImageTag
+	image := r.Image(name)
 	// --layers keeps what does not begin from the image from one build to the next.
 	return b.command(ctx, "images", []string{"buildah", "bud", "--quiet", "--isolation", "chroot", "--pull-never", "--layers",
-		"--build-arg", "BASE=" + image, "-t", image, "-f", file, "."})
+		"--build-arg", "BASE=" + image, "--build-arg", "DEBIAN=" + r.base(), "-t", image, "-f", file, "."})
 }
 
 func inStorage(ctx context.Context, image string) bool {
@@ -169,7 +220,7 @@ func (b *Builder) imageNames() ([]string, error) {
 // imageKey hashes the image's directory, the box's own layer, the common base's
 // directory, the build script, and the programs that the Dockerfiles copy out of
 // bin/.
-func (b *Builder) imageKey(name string) (string, error) {
+func (b *Builder) imageKey(r Release, name string) (string, error) {
 	file, err := os.ReadFile(filepath.Join(b.Source, "images", name, "Dockerfile"))
 	if err != nil {
 		return "", fmt.Errorf("build: image %s: %w", name, err)
@@ -189,7 +240,7 @@ func (b *Builder) imageKey(name string) (string, error) {
 		}
 		paths = append(paths, p)
 	}
-	return key(b.Source, paths, name, baseImage)
+	return key(b.Source, paths, name, r.Slurm, r.base())
 }
 
 var continued = regexp.MustCompile(`\\\s*\n`)

@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/berth-hpc/berth/lab/box"
+	"github.com/berth-hpc/berth/lab/build"
 	"github.com/berth-hpc/berth/lab/egress"
 	"github.com/berth-hpc/berth/lab/gitserver"
 	"github.com/berth-hpc/berth/lab/supervisor"
@@ -266,16 +267,21 @@ func pass(c *exec.Cmd) error {
 }
 
 func imagesCommand(open opener) *cobra.Command {
-	return &cobra.Command{
+	var slurm string
+	cmd := &cobra.Command{
 		Use:     "images [name...]",
 		Short:   "Build the platform's images that changed, and import them if the box is up",
-		Example: "  box images\n  box images slurm-worker",
+		Example: "  box images\n  box images slurm-worker\n  box images --slurm 26.05",
 		RunE: func(cmd *cobra.Command, names []string) error {
 			b, err := open(cmd)
 			if err != nil {
 				return err
 			}
-			imported, err := b.Images(cmd.Context(), names...)
+			release, err := build.ReleaseOf(slurm)
+			if err != nil {
+				return err
+			}
+			imported, err := b.Images(cmd.Context(), release, names...)
 			if err != nil {
 				return err
 			}
@@ -285,6 +291,8 @@ func imagesCommand(open opener) *cobra.Command {
 			return nil
 		},
 	}
+	cmd.Flags().StringVar(&slurm, "slurm", build.Releases[0].Slurm, "release of Slurm in the images: 24.11 or 26.05")
+	return cmd
 }
 
 func egressCommand(open opener) *cobra.Command {
