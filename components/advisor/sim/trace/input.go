@@ -53,7 +53,7 @@ func (in *input) next() (string, error) {
 				return "", io.EOF
 			}
 			in.line++
-			return "", in.errorf("cannot read: %v", err)
+			return "", in.errorf("%s", cannotRead(err))
 		}
 		in.line++
 		in.report.Lines++
@@ -65,11 +65,23 @@ func (in *input) next() (string, error) {
 	}
 }
 
+// cannotRead says why reading failed.
+func cannotRead(err error) string {
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		return "the compressed file ends in its middle; copy or compress it anew"
+	}
+	return "cannot read: " + err.Error()
+}
+
 // bad is what to do with a line that cannot be read: nil to go on (counted), or the error.
 func (in *input) bad(err error) error {
 	if in.opt.Lenient {
 		in.report.repair("line that cannot be read, skipped")
 		return nil
+	}
+	var e *Error
+	if errors.As(err, &e) {
+		return &Error{e.File, e.Line, e.Msg + "; mend or remove the line"}
 	}
 	return err
 }

@@ -226,7 +226,15 @@ func unixMicro(in *input, s string) (workload.Time, error) {
 	if s == "" || s == "None" {
 		return 0, fmt.Errorf("no time")
 	}
-	if t, err := time.Parse("2006-01-02 15:04:05 MST", s); err == nil {
+	loc := in.opt.Location
+	if loc == nil {
+		loc = time.UTC
+	}
+	if t, err := time.ParseInLocation("2006-01-02 15:04:05 MST", s, loc); err == nil {
+		// Go takes an abbreviation that the zone does not use, such as PDT in UTC, as one without an offset.
+		if name, offset := t.Zone(); offset == 0 && t.Location() != loc && t.Location() != time.UTC {
+			return 0, fmt.Errorf("%q is in zone %s, which %s does not use; name the trace's zone with --timezone", s, name, loc)
+		}
 		return t.UnixMicro(), nil
 	}
 	return in.timestamp(s)

@@ -140,13 +140,17 @@ func Read(name string, r io.Reader, opt Options) (*Trace, error) {
 	if magic, _ := br.Peek(2); bytes.Equal(magic, []byte{0x1f, 0x8b}) {
 		z, err := gzip.NewReader(br)
 		if err != nil {
-			return nil, &Error{name, 0, "not a valid gzip file: " + err.Error()}
+			return nil, &Error{name, 1, "begins like a gzip file and is none (" + err.Error() + "); compress it anew"}
 		}
 		br = bufio.NewReaderSize(z, 1<<16)
 	}
+	// What is wrong behind a readable beginning is met again, and told with its line, when that line is read.
 	head, err := br.Peek(4096)
-	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, bufio.ErrBufferFull) {
-		return nil, &Error{name, 1, "cannot read: " + err.Error()}
+	switch {
+	case len(head) == 0 && errors.Is(err, io.EOF):
+		return nil, &Error{name, 1, "the trace is empty; name one that holds jobs, or make one with advisor sim generate"}
+	case len(head) == 0:
+		return nil, &Error{name, 1, cannotRead(err)}
 	}
 	t := &Trace{opt: opt}
 	if opt.Format == "" || opt.Format == "auto" {
@@ -160,6 +164,8 @@ func Read(name string, r io.Reader, opt Options) (*Trace, error) {
 		if !found {
 			return nil, &Error{name, 1, "the format is not recognised; name it with --format"}
 		}
+	} else if opt.Format == tableFormat {
+		// Rows has no jobs to read
 	} else if t.Format, err = formatByName(opt.Format); err != nil {
 		return nil, err
 	}
@@ -194,8 +200,8 @@ func (t *Trace) Jobs() workload.Source {
 		}
 		err := t.Format.read(t.in, func(j workload.Job) bool {
 			if err := j.Validate(); err != nil {
-				out.err = t.in.errorf("%v", err)
-				return false
+				out.err = t.in.bad(t.in.errorf("%v", err))
+				return out.err == nil
 			}
 			return out.add(j, t.in)
 		})

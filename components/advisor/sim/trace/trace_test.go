@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -127,9 +128,9 @@ func TestArrays(t *testing.T) {
 func TestBadTraces(t *testing.T) {
 	for _, c := range []struct{ name, format, text, want string }{
 		{"truncated line", "swf", swfLine + "2 5 -1 10\n", "t:2: 4 of 18 columns; the line is truncated"},
-		{"not a number", "swf", strings.Replace(swfLine, "100", "abc", 1), `t:1: column 4: "abc" is not a number`},
+		{"not a number", "swf", strings.Replace(swfLine, "100", "abc", 1), `t:1: column 4: "abc" is not a number; mend or remove the line`},
 		{"infinity", "swf", strings.Replace(swfLine, "100", "inf", 1), `t:1: column 4: "inf" is out of range`},
-		{"empty table", "philly", "", "t:0: the file is empty"},
+		{"empty table", "philly", "", "t:1: the trace is empty; name one"},
 		{"missing column", "philly", "timestamp,duration\n", `t:1: the header has no column "num_gpus"`},
 		{"bad timestamp", "philly", "timestamp,duration,num_gpus\nyesterday,1,1\n", `t:2: "yesterday" is not a timestamp`},
 		{"truncated table", "philly", "timestamp,duration,num_gpus\n2017-10-09 07:01:55,66.0\n", "t:2: 2 fields where the header has 3"},
@@ -145,6 +146,7 @@ func TestBadTraces(t *testing.T) {
 		{"memory beyond counting", "sacct", sacctHead + "1|2026-01-05T10:00:00|2026-01-05T10:01:00|2026-01-05T11:01:00|COMPLETED|mem=99999999999999P\n", "t:2: TRES mem: "},
 		{"negative fraction of a card", "openb", "name,cpu_milli,memory_mib,num_gpu,gpu_milli,creation_time,deletion_time\np-1,6000,12288,1,-460,10,110\n", `t:2: gpu_milli: "-460" is not a whole number`},
 		{"share of several cards", "openb", "name,cpu_milli,memory_mib,num_gpu,gpu_milli,creation_time,deletion_time\np-1,6000,12288,2,460,10,110\n", "t:2: job 1: 2 cards and a share of 460 thousandths"},
+		{"zone that the trace's does not use", "philly-json", `[{"jobid":"a","submitted_time":"2017-10-09 07:01:55 PDT","attempts":[]}]`, "is in zone PDT, which UTC does not use; name the trace's zone with --timezone"},
 		{"unknown format", "", "hello\nworld\n", "the format is not recognised; name it with --format"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -314,6 +316,59 @@ func TestSharedTraces(t *testing.T) {
 			if jobs[i].Submit < jobs[i-1].Submit {
 				t.Fatalf("%s: job %d is out of order", c.file, jobs[i].ID)
 			}
+		}
+	}
+}
+
+// A file cut in the middle of its compressed bytes says so at the line that is not there, not at the first.
+func TestCutGzip(t *testing.T) {
+	var lines strings.Builder
+	x := uint32(1)
+	for range 5000 {
+		x = x*1664525 + 1013904223
+		fmt.Fprintf(&lines, "%d 0 -1 %d 1 -1 -1 1 %d -1 1 1 1 -1 -1 1 -1 -1\n", x, x>>8, x>>7)
+	}
+	var b bytes.Buffer
+	w := gzip.NewWriter(&b)
+	if _, err := w.Write([]byte(lines.String())); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	_, _, err := read(t, b.String()[:b.Len()/2], Options{})
+	var at *Error
+	if !errors.As(err, &at) || at.Line < 2000 || !strings.Contains(at.Msg, "the compressed file ends in its middle") {
+		t.Errorf("error %v, want one behind line 2000", err)
+	}
+}
+
+// Lines of a table that a reader of its own refuses are told with file and line, gzipped or not.
+func TestRows(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "t.csv")
+	for text, want := range map[string]string{
+		"a,b\r\n1,x\r\n": "",
+		"a,b\n1,x\n2\n":  ":3: 1 fields where the header has 2; the line is truncated; mend or remove the line",
+		"a,b\n1.5,x\n":   `:2: a: "1.5" is not a whole number from 1 to 9; mend or remove the line`,
+		"a,b\n11,x\n":    `:2: a: "11" is not a whole number from 1 to 9`,
+		"a,b\nNaN,x\n":   `:2: a: "NaN" is out of range`,
+		"b\nx\n":         `:1: the header has no column "a"`,
+		"":               ":1: the trace is empty",
+	} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		err := Rows(path, []string{"a"}, func(r Row) error {
+			v, err := r.Whole("a", 1, 9)
+			got = append(got, fmt.Sprintf("%d %s", v, r.Text("b")))
+			return err
+		})
+		switch {
+		case want == "" && (err != nil || !slices.Equal(got, []string{"1 x"})):
+			t.Errorf("%q: %q, %v", text, got, err)
+		case want != "" && (err == nil || !strings.Contains(err.Error(), "t.csv"+want)):
+			t.Errorf("%q: error %v, want %s", text, err, want)
 		}
 	}
 }

@@ -1,60 +1,43 @@
 package muri
 
 import (
-	"encoding/csv"
 	"fmt"
-	"io"
-	"os"
 	"slices"
-	"strconv"
+
+	"github.com/berth-hpc/berth/components/advisor/sim/trace"
 )
 
 // ReadTrace reads a Muri trace in the form its simulator computes with: submission ÷ 1000 and iteration time × 1.015 ÷ 1000, in
 // float64. Jobs come sorted by submission.
 func ReadTrace(path string) ([]Job, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("cannot open the trace: %w", err)
-	}
-	defer f.Close()
-	r := csv.NewReader(f)
-	r.ReuseRecord = true
-	header, err := r.Read()
-	if err != nil {
-		return nil, fmt.Errorf("%s:1: cannot read the header: %w", path, err)
-	}
-	col := map[string]int{}
-	for i, h := range header {
-		col[h] = i
-	}
-	for _, need := range []string{"job_id", "num_gpu", "submit_time", "iterations", "iteration_time", "model_name", "duration"} {
-		if _, ok := col[need]; !ok {
-			return nil, fmt.Errorf("%s:1: the header has no column %q", path, need)
-		}
-	}
 	var jobs []Job
-	for {
-		rec, err := r.Read()
-		if err == io.EOF {
-			break
-		}
-		line, _ := r.FieldPos(0)
+	err := trace.Rows(path, []string{"job_id", "num_gpu", "submit_time", "iterations", "iteration_time", "model_name", "duration"}, func(r trace.Row) error {
+		id, err := r.Whole("job_id", 0, 1<<53)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", path, err)
+			return err
 		}
-		num := func(name string) float64 {
-			v, e := strconv.ParseFloat(rec[col[name]], 64)
-			if e != nil && err == nil {
-				err = fmt.Errorf("%s:%d: %s: %q is not a number", path, line, name, rec[col[name]])
+		gpus, err := r.Whole("num_gpu", 1, 1<<20)
+		if err != nil {
+			return err
+		}
+		var v [4]float64
+		for i, name := range []string{"submit_time", "iterations", "iteration_time", "duration"} {
+			if v[i], err = r.Number(name); err != nil {
+				return err
 			}
-			return v
+			if v[i] < 0 || v[i] == 0 && (name == "iterations" || name == "iteration_time") {
+				return r.Errorf("job %d: %s is %g; a job is submitted at 0 or later, and iterates at least once for longer than no time", id, name, v[i])
+			}
 		}
-		j := Job{ID: int64(num("job_id")), GPUs: int(num("num_gpu")), Submit: num("submit_time") / 1000, Iterations: num("iterations"),
-			IterationTime: float64(num("iteration_time")*IterationFactor) / 1000, Duration: num("duration") / 1000, Model: rec[col["model_name"]]}
-		if err != nil {
-			return nil, err
-		}
-		jobs = append(jobs, j)
+		jobs = append(jobs, Job{ID: id, GPUs: int(gpus), Submit: v[0] / 1000, Iterations: v[1], IterationTime: float64(v[2]*IterationFactor) / 1000,
+			Duration: v[3] / 1000, Model: r.Text("model_name")})
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	if len(jobs) == 0 {
+		return nil, fmt.Errorf("%s: the trace has no jobs, only a header; name one that has", path)
 	}
 	slices.SortStableFunc(jobs, func(a, b Job) int {
 		switch {
