@@ -36,7 +36,24 @@ func New() *cobra.Command {
 		SilenceUsage:  true,
 	}
 	root.AddCommand(newSim(), newServe(), newPlace(), newLog(), newTrain(), newFinetune(), newSweep(), newCheckpoint())
+	refuseStrangers(root)
 	return root
+}
+
+// refuseStrangers makes commands that only hold others refuse words that none of them is called, where cobra shows help and succeeds.
+func refuseStrangers(c *cobra.Command) {
+	for _, sub := range c.Commands() {
+		refuseStrangers(sub)
+	}
+	if !c.HasParent() || !c.HasSubCommands() || c.Runnable() {
+		return
+	}
+	c.RunE = func(c *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return c.Help()
+		}
+		return fmt.Errorf("unknown command %q for %q; %s --help lists those there are", args[0], c.CommandPath(), c.CommandPath())
+	}
 }
 
 // Run executes one command line and gives its exit code.

@@ -3,7 +3,8 @@ package command
 import (
 	"encoding/csv"
 	"fmt"
-	"os"
+	"io"
+	"slices"
 	"strconv"
 	"text/tabwriter"
 
@@ -34,6 +35,9 @@ func newCompatLublin() *cobra.Command {
 		RunE: func(c *cobra.Command, _ []string) error {
 			if path == "" {
 				return fmt.Errorf("--trace is missing; name a log in the standard workload format")
+			}
+			if procs < 0 || procs > 1<<30 {
+				return fmt.Errorf("--procs is %d; a machine has 1 to 1073741824 processors", procs)
 			}
 			rows, err := anchor.LublinTable(path, procs)
 			if err != nil {
@@ -70,6 +74,15 @@ func newCompatMuri() *cobra.Command {
 			if path == "" {
 				return fmt.Errorf("--trace is missing; name a trace of Muri's")
 			}
+			if nodes < 1 || nodes > 1<<16 || gpus < 1 || gpus > 1<<10 {
+				return fmt.Errorf("--nodes is %d and --gpus-per-node %d; use 1 to 65536 and 1 to 1024", nodes, gpus)
+			}
+			if policy != "" && !slices.Contains(anchor.MuriPolicies, muri.Policy(policy)) {
+				return fmt.Errorf("--policy is %q; use shortest (SRTF), shortest-gpu (SRSF) or dlas-gpu (Tiresias)", policy)
+			}
+			if jobLog != "" && policy == "" {
+				return fmt.Errorf("--job-log is of one policy; name it with --policy")
+			}
 			jobs, err := muri.ReadTrace(path)
 			if err != nil {
 				return err
@@ -87,10 +100,7 @@ func newCompatMuri() *cobra.Command {
 				s := muri.Summarise(rs)
 				fmt.Fprintf(w, "%s\t%d\t%.6f\t%.6f\t%.6f\t\n", p, s.Jobs, s.MeanJCT, s.Makespan, s.P99)
 				if jobLog != "" {
-					if policy == "" {
-						return fmt.Errorf("--job-log is of one policy; name it with --policy")
-					}
-					if err := writeMuriLog(jobLog, rs); err != nil {
+					if err := writeFile(jobLog, func(w io.Writer) error { return muriLog(w, rs) }); err != nil {
 						return err
 					}
 				}
@@ -106,25 +116,18 @@ func newCompatMuri() *cobra.Command {
 	return c
 }
 
-func writeMuriLog(path string, rs []muri.Result) error {
-	f, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	w := csv.NewWriter(f)
+// muriLog writes a job log with the columns of the original's.
+func muriLog(out io.Writer, rs []muri.Result) error {
+	w := csv.NewWriter(out)
 	num := func(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
-	err = w.Write([]string{"job_id", "num_gpu", "submit_time", "start_time", "end_time", "executed_time", "JCT", "pending_time", "preempt"})
+	err := w.Write([]string{"job_id", "num_gpu", "submit_time", "start_time", "end_time", "executed_time", "JCT", "pending_time", "preempt"})
 	for _, r := range rs {
 		if err == nil {
 			err = w.Write([]string{strconv.FormatInt(r.ID, 10), strconv.Itoa(r.GPUs), num(r.Submit), num(r.Start), num(r.End), num(r.Executed), num(r.JCT), num(r.Pending), strconv.Itoa(r.Preempts)})
 		}
 	}
-	w.Flush()
-	if err == nil {
+	if w.Flush(); err == nil {
 		err = w.Error()
-	}
-	if e := f.Close(); err == nil {
-		err = e
 	}
 	return err
 }

@@ -104,6 +104,9 @@ func newSimExport() *cobra.Command {
 		Example: "  advisor sim export --trace history.txt --out history.parquet",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
+			if procs < 0 || procs > 1<<30 {
+				return fmt.Errorf("--procs is %d; a machine has 1 to 1073741824 processors (0: not stated)", procs)
+			}
 			t, err := f.open()
 			if err != nil {
 				return err

@@ -61,6 +61,9 @@ func (r *report) finish(errs io.Writer) error {
 		if o.Renamed > 0 {
 			fmt.Fprintf(errs, "%s: %d× job id of another job in the system, given a new id below zero\n", o.Policy, o.Renamed)
 		}
+		if o.Impossible > 0 {
+			fmt.Fprintf(errs, "%s: %d of %d jobs ask for more than the machine has; they never ran and count as failed\n", o.Policy, o.Impossible, o.Summary.Jobs)
+		}
 		if i := o.Ignored; i != (experiment.Ignored{}) {
 			fmt.Fprintf(errs, "%s: a pool of processors ignores %d jobs' dependencies, %d tasks' bound on their array and %d withdrawals; "+
 				"describe the machine with --cluster to have them heeded\n", o.Policy, i.Dependent, i.Bounded, i.Withdrawn)

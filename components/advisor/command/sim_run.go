@@ -3,7 +3,9 @@ package command
 import (
 	"bufio"
 	"fmt"
+	"math"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -12,6 +14,8 @@ import (
 	"github.com/berth-hpc/berth/components/advisor/sim/cluster"
 	"github.com/berth-hpc/berth/components/advisor/sim/engine"
 	"github.com/berth-hpc/berth/components/advisor/sim/experiment"
+	"github.com/berth-hpc/berth/components/advisor/sim/placement"
+	"github.com/berth-hpc/berth/components/advisor/sim/plot"
 	"github.com/berth-hpc/berth/components/advisor/sim/sitecluster"
 	"github.com/berth-hpc/berth/components/advisor/sim/workload"
 )
@@ -33,7 +37,8 @@ func newSimRun() *cobra.Command {
 		Short: "Simulate a trace under one or more policies and print a table",
 		Long: `run simulates a trace and prints one line a policy: mean, median, 95th and 99th percentile of completion time and wait
 (seconds; quantiles are Hyndman and Fan's type 7), bounded slowdown (threshold 10 s), makespan, utilisation (util: a share of a card
-counts as its share of the SMs; held: the part of the cards' time during which anybody held some of the card), missed deadlines, CVaR95 of completion time, and Jain's fairness index of users' mean bounded slowdowns.
+counts as its share of the SMs; held: the part of the cards' time during which anybody held some of the card), missed deadlines, CVaR95 of completion time, and Jain's fairness index of users' mean bounded slowdowns. Failed jobs
+(cancelled, out of memory, without a machine that could hold them) are counted apart and are in no mean; preempted counts preemptions.
 
 A policy is an order with or without backfill: fcfs, sjf, saf, f1, wfp3, unicep, ljf; fcfs+easy, fcfs+conservative, saf+greedy;
 fcfs+easy-sjf tries backfill candidates in another order. On a cluster also srtf, srsf, tiresias, gittins, multifactor[+easy] and
@@ -67,6 +72,12 @@ file such as clusters/lab.cue, whose pools may be enlarged with --add.`,
 
 func (f *runFlags) run(c *cobra.Command) error {
 	policies := strings.Split(f.policies, ",")
+	if err := f.checkNames(); err != nil {
+		return err
+	}
+	if f.trace.path == "-" && (len(policies) != 1 || f.cluster == "" && f.procs == 0) {
+		return fmt.Errorf("standard input can be read only once: give one --policy, and --procs or --cluster; or name a file with --trace")
+	}
 	if (f.results != "" || f.gantt != "") && len(policies) != 1 {
 		return fmt.Errorf("--results and --gantt are of one run; give one policy, not %d", len(policies))
 	}
@@ -84,6 +95,12 @@ func (f *runFlags) run(c *cobra.Command) error {
 	setup := experiment.Setup{Procs: int32(f.procs), Spec: spec, Placement: f.placement, Seed: f.seed, Limits: f.limits, NoInterference: f.noInterference, Multifactor: multifactor}
 	if f.gittins != "" {
 		if setup.Gittins, err = readNumbers(f.gittins); err != nil {
+			return err
+		}
+	}
+	for _, p := range policies {
+		setup.Policy = strings.TrimSpace(p)
+		if err := setup.Check(); err != nil {
 			return err
 		}
 	}
@@ -131,7 +148,34 @@ func (f *runFlags) once(setup experiment.Setup, est experiment.Estimates, rep *r
 	if err != nil {
 		return nil, "", err
 	}
-	return out, t.report.String(), nil
+	repairs := t.report.String()
+	if out.Summary.Jobs == 0 {
+		why := "; look at --skip, and at whether the file is whole"
+		if repairs != "" {
+			why = ": " + strings.ReplaceAll(strings.TrimSpace(repairs), "\n", ", ")
+		}
+		return nil, "", fmt.Errorf("%s: no job is left to simulate%s", f.trace.path, why)
+	}
+	return out, repairs, nil
+}
+
+// checkNames refuses what would otherwise be found out, or passed over, only after a run that may be long.
+func (f *runFlags) checkNames() error {
+	if f.results != "" && !hasSuffix(f.results, ".csv") && !hasSuffix(f.results, ".parquet") {
+		return fmt.Errorf("--results is %q; name a file that ends in .csv or .parquet", f.results)
+	}
+	for flag, path := range map[string]string{"gantt": f.gantt, "cdf": f.cdf} {
+		if path == "" {
+			continue
+		}
+		if err := plot.Check(path); err != nil {
+			return fmt.Errorf("--%s: %w", flag, err)
+		}
+	}
+	if !slices.Contains(placement.Names, f.placement) {
+		return fmt.Errorf("no placement policy is called %q; use %s", f.placement, strings.Join(placement.Names, ", "))
+	}
+	return nil
 }
 
 // machineSize reads a trace's header, which ends where its first job begins.
@@ -201,8 +245,8 @@ func (f *runFlags) estimateKind() (experiment.Estimates, error) {
 	switch {
 	case kind == "factor" && has:
 		v, err := strconv.ParseFloat(factor, 64)
-		if err != nil || v < 1 || v > 1e6 {
-			return e, fmt.Errorf("--estimates factor:%s: the factor is a number of at least 1", factor)
+		if err != nil || !(v >= 1 && v <= 1e6) {
+			return e, fmt.Errorf("--estimates factor:%s: the factor is a number from 1 to 1000000", factor)
 		}
 		e.Factor = v
 		return e, nil
@@ -212,11 +256,11 @@ func (f *runFlags) estimateKind() (experiment.Estimates, error) {
 	return e, fmt.Errorf("--estimates is %q; use trace, exact or factor:F", f.estimates)
 }
 
-// readNumbers reads one number a line; a first line that is not a number is a header.
+// readNumbers reads one job size a line; a first line that is not a number is a header.
 func readNumbers(path string) ([]float64, error) {
 	file, err := os.Open(path)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("cannot read the job sizes of --gittins: %w", err)
 	}
 	defer file.Close()
 	var out []float64
@@ -226,11 +270,17 @@ func readNumbers(path string) ([]float64, error) {
 		v, err := strconv.ParseFloat(text, 64)
 		switch {
 		case text == "" || err != nil && line == 1:
-		case err != nil:
-			return nil, fmt.Errorf("%s:%d: %q is not a number", path, line, text)
+		case err != nil || !(v > 0) || math.IsInf(v, 0):
+			return nil, fmt.Errorf("%s:%d: %q is not a job size above zero, in card-seconds; mend or remove the line", path, line, text)
 		default:
 			out = append(out, v)
 		}
 	}
-	return out, s.Err()
+	if err := s.Err(); err != nil {
+		return nil, fmt.Errorf("%s: cannot read: %w", path, err)
+	}
+	if len(out) == 0 {
+		return nil, fmt.Errorf("%s: there is no job size in it; write one a line, in card-seconds", path)
+	}
+	return out, nil
 }

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"slices"
+	"strings"
 )
 
 // Cell is one published number and ours.
@@ -45,8 +47,17 @@ func Groups() []Group {
 // Run computes the groups named (all if none) and prints a line a cell. It reports how many cells came out short. Traces that
 // are not there are an error that says which.
 func Run(w io.Writer, shared string, names ...string) (short int, err error) {
+	var known []string
 	for _, g := range Groups() {
-		if len(names) > 0 && !contains(names, g.Name) {
+		known = append(known, g.Name)
+	}
+	for _, n := range names {
+		if !slices.Contains(known, n) {
+			return 0, fmt.Errorf("no anchor is called %q; use %s", n, strings.Join(known, ", "))
+		}
+	}
+	for _, g := range Groups() {
+		if len(names) > 0 && !slices.Contains(names, g.Name) {
 			continue
 		}
 		err := g.Run(shared, func(c Cell) {
@@ -63,13 +74,4 @@ func Run(w io.Writer, shared string, names ...string) (short int, err error) {
 		}
 	}
 	return short, nil
-}
-
-func contains(names []string, n string) bool {
-	for _, x := range names {
-		if x == n {
-			return true
-		}
-	}
-	return false
 }

@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
+	"strings"
 	"syscall"
 	"time"
 
@@ -68,7 +69,10 @@ const byHand = "large"
 
 // Run measures everything but that and prints a line each; megabytes is how long the file is that large reads. shared is the folder with traces; what needs one that is missing is undecided.
 func Run(w io.Writer, shared, only string, megabytes int64) error {
-	for _, b := range []struct {
+	if megabytes < 1 || megabytes > 1<<20 {
+		return fmt.Errorf("--megabytes is %d; a file of 1 to 1048576 MiB can be read", megabytes)
+	}
+	benches := []struct {
 		name string
 		run  func(string) ([]Line, error)
 	}{
@@ -79,7 +83,17 @@ func Run(w io.Writer, shared, only string, megabytes int64) error {
 		{"openb", openbRun},
 		{"env", envStep},
 		{byHand, func(string) ([]Line, error) { return large(megabytes) }},
-	} {
+	}
+	known := only == ""
+	var names []string
+	for _, b := range benches {
+		known = known || b.name == only
+		names = append(names, b.name)
+	}
+	if !known {
+		return fmt.Errorf("no measurement is called %q; use %s", only, strings.Join(names, ", "))
+	}
+	for _, b := range benches {
 		if only != b.name && (only != "" || b.name == byHand) {
 			continue
 		}

@@ -62,6 +62,8 @@ type Outcome struct {
 	Jobs    *metrics.Collector
 	// Renamed counts jobs whose id another job in the system had, and which got a new one, below zero.
 	Renamed int
+	// Impossible counts jobs that ask for more than the machine has; they never ran.
+	Impossible int
 	// Ignored counts what jobs said that a pool of processors does not know.
 	Ignored Ignored
 	// CardsHeld is the part of the cards' time during which anybody held a share of the card, on clusters; Summary's utilisation
@@ -101,11 +103,26 @@ func Run(s Setup, src workload.Source) (*Outcome, error) {
 	return runCluster(s, src)
 }
 
-func runPool(s Setup, src workload.Source) (*Outcome, error) {
-	if slices.Contains(ClusterPolicies, s.Policy) {
-		return nil, fmt.Errorf("policy %s needs a cluster; describe one with --cluster", s.Policy)
+// Check says, before anything is read, whether the policy is one of the machine's.
+func (s *Setup) Check() error {
+	var err error
+	if s.Spec == nil {
+		_, err = poolDiscipline(s.Policy)
+	} else {
+		_, err = scheduler(*s)
 	}
-	d, err := policy.ParseDiscipline(s.Policy)
+	return err
+}
+
+func poolDiscipline(name string) (policy.Discipline, error) {
+	if slices.Contains(ClusterPolicies, name) {
+		return policy.Discipline{}, fmt.Errorf("policy %s needs a cluster; describe one with --cluster", name)
+	}
+	return policy.ParseDiscipline(name)
+}
+
+func runPool(s Setup, src workload.Source) (*Outcome, error) {
+	d, err := poolDiscipline(s.Policy)
 	if err != nil {
 		return nil, err
 	}
@@ -128,13 +145,14 @@ func runPool(s Setup, src workload.Source) (*Outcome, error) {
 	if err != nil {
 		return nil, err
 	}
-	renamed, ignored := 0, Ignored{}
+	renamed, impossible, ignored := 0, 0, Ignored{}
 	for j, err := range src {
 		if err != nil {
 			return nil, err
 		}
 		ignored.count(&j)
 		if j.Procs > s.Procs {
+			impossible++
 			c.Add(&metrics.Job{ID: j.ID, Submit: j.Submit, Start: j.Submit, End: j.Submit, User: j.User, Deadline: j.Deadline, Failed: true})
 			if s.Job != nil {
 				s.Job(&JobResult{ID: j.ID, User: j.User, Width: float64(j.Procs), Submit: j.Submit, Start: -1, End: j.Submit, Limit: j.Limit, Outcome: engine.Impossible.String()})
@@ -154,7 +172,7 @@ func runPool(s Setup, src workload.Source) (*Outcome, error) {
 		}
 	}
 	e.Drain()
-	return &Outcome{Policy: s.Policy, Summary: c.Summary(float64(s.Procs)), Jobs: c, Pool: e.Stats(), Renamed: renamed, Ignored: ignored}, nil
+	return &Outcome{Policy: s.Policy, Summary: c.Summary(float64(s.Procs)), Jobs: c, Pool: e.Stats(), Renamed: renamed, Impossible: impossible, Ignored: ignored}, nil
 }
 
 func runCluster(s Setup, src workload.Source) (*Outcome, error) {
@@ -162,12 +180,15 @@ func runCluster(s Setup, src workload.Source) (*Outcome, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &metrics.Collector{}
+	c, impossible := &metrics.Collector{}, 0
 	cfg := engine.Config{Spec: s.Spec, Scheduler: sched, Placement: s.Placement, Typical: s.Typical, Seed: s.Seed, EnforceLimits: s.Limits,
 		NoInterference: s.NoInterference, Trace: s.Stretch}
 	e, err := engine.New(cfg, func(r *engine.Result) {
 		q := r.Request
 		failed := r.Outcome != engine.Completed && r.Outcome != engine.TimedOut
+		if r.Outcome == engine.Impossible {
+			impossible++
+		}
 		c.Add(&metrics.Job{ID: q.ID, Submit: q.Submit, Start: r.Start, End: r.End, Service: r.Service, Width: policy.Width(q), User: q.User,
 			Deadline: q.Deadline, Failed: failed, Preempts: r.Preempts})
 		if s.Job != nil {
@@ -194,7 +215,7 @@ func runCluster(s Setup, src workload.Source) (*Outcome, error) {
 	}
 	e.Drain()
 	cards, processors := s.Spec.Cards()
-	o := &Outcome{Policy: s.Policy, Summary: c.Summary(float64(cards)), Jobs: c, Engine: e.Stats(), Renamed: renamed}
+	o := &Outcome{Policy: s.Policy, Summary: c.Summary(float64(cards)), Jobs: c, Engine: e.Stats(), Renamed: renamed, Impossible: impossible}
 	if o.Summary.Makespan > 0 && !processors {
 		o.CardsHeld = o.Engine.BusyArea / (o.Summary.Makespan * float64(cards))
 	}
@@ -203,7 +224,13 @@ func runCluster(s Setup, src workload.Source) (*Outcome, error) {
 
 // scheduler makes the scheduler a policy's name stands for.
 func scheduler(s Setup) (engine.Scheduler, error) {
-	name, backfill, _ := strings.Cut(s.Policy, "+")
+	name, backfill, has := strings.Cut(s.Policy, "+")
+	switch name {
+	case "srtf", "srsf", "tiresias", "gittins":
+		if has {
+			return nil, fmt.Errorf("%s preempts and has no backfill; use %s alone, not %q", name, name, s.Policy)
+		}
+	}
 	switch name {
 	case "srtf":
 		return engine.SRTF(), nil
@@ -263,7 +290,7 @@ func (e Estimates) Apply(src workload.Source) workload.Source {
 		for j, err := range src {
 			j.Limit = max(j.Run, 1)
 			if e.Kind == "factor" {
-				j.Limit = max(workload.Time(float64(j.Run)*(1+float64(s.Float64()*(e.Factor-1)))), 1)
+				j.Limit = max(workload.Time(min(float64(j.Run)*(1+float64(s.Float64()*(e.Factor-1))), workload.MaxSeconds*float64(workload.Second))), 1)
 			}
 			if !yield(j, err) || err != nil {
 				return

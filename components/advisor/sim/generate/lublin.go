@@ -131,8 +131,11 @@ func (s *lublinStream) size() int {
 
 // Source streams the jobs. It runs through the draws twice, first to learn by how much to scale the arrivals.
 func (l Lublin) Source() (workload.Source, error) {
-	if l.Procs < 1 || l.Jobs < 1 || !(l.Load > 0) || math.IsInf(l.Load, 0) {
-		return nil, fmt.Errorf("a Lublin workload needs processors, jobs and a load above zero; got %d, %d and %g", l.Procs, l.Jobs, l.Load)
+	if l.Procs < 1 || l.Procs > 1<<30 || l.Jobs < 1 {
+		return nil, fmt.Errorf("a Lublin workload needs 1 to 1073741824 processors and at least one job; got %d and %d", l.Procs, l.Jobs)
+	}
+	if err := checkLoad(l.Load, l.Estimate); err != nil {
+		return nil, err
 	}
 	return func(yield func(workload.Job, error) bool) {
 		pre, work := l.stream(), 0.0
@@ -144,6 +147,10 @@ func (l Lublin) Source() (workload.Source, error) {
 		s := l.stream()
 		for i := range l.Jobs {
 			at, run, size := s.next()
+			if at*scale > workload.MaxSeconds {
+				yield(workload.Job{}, errTooLong(i, l.Load))
+				return
+			}
 			j := workload.Job{Run: workload.Seconds(run)}
 			j.ID, j.Submit, j.Procs = int64(i+1), workload.Seconds(at*scale), int32(size)
 			j.Limit = j.Run
@@ -155,4 +162,20 @@ func (l Lublin) Source() (workload.Source, error) {
 			}
 		}
 	}, nil
+}
+
+// checkLoad refuses loads and overestimates that no workload could have.
+func checkLoad(load, estimate float64) error {
+	if !(load >= 1e-6 && load <= 1e6) {
+		return fmt.Errorf("an offered load of %g is out of range; use 0.000001 to 1000000 (1 keeps the machine just busy)", load)
+	}
+	if !(estimate >= 0 && estimate <= 1e6) {
+		return fmt.Errorf("an estimate factor of %g is out of range; use 1 (exact) to 1000000", estimate)
+	}
+	return nil
+}
+
+// errTooLong is met where the clock ends.
+func errTooLong(jobs int, load float64) error {
+	return fmt.Errorf("at a load of %g the clock ends after %d jobs; use fewer jobs or a higher load", load, jobs)
 }

@@ -60,13 +60,19 @@ type Mix struct {
 
 // Source streams the jobs in order of arrival.
 func (m Mix) Source() (workload.Source, error) {
-	if m.Jobs < 1 || !(m.Cards > 0) || !(m.Load > 0) || math.IsInf(m.Load, 0) || len(m.Kinds) == 0 {
-		return nil, fmt.Errorf("a mix needs jobs, cards, a load and kinds of jobs; got %d, %g, %g and %d kinds", m.Jobs, m.Cards, m.Load, len(m.Kinds))
+	if m.Jobs < 1 || !(m.Cards >= 1e-3 && m.Cards <= 1e9) || len(m.Kinds) == 0 {
+		return nil, fmt.Errorf("a mix needs at least one job, 0.001 to 1000000000 cards, and kinds of jobs; got %d, %g and %d kinds", m.Jobs, m.Cards, len(m.Kinds))
+	}
+	if err := checkLoad(m.Load, m.Estimate); err != nil {
+		return nil, err
+	}
+	if m.Users < 0 || m.Users > 1e6 || m.MaxCards < 0 {
+		return nil, fmt.Errorf("%d users and a widest job of %d cards are not possible; use 0 (none named) to 1000000 users, and 0 (as the mix has it) or more cards", m.Users, m.MaxCards)
 	}
 	if m.CV == 0 {
 		m.CV = 1
 	}
-	if m.CV < 1 || m.CV > 100 {
+	if !(m.CV >= 1 && m.CV <= 100) {
 		return nil, fmt.Errorf("a coefficient of variation of %g is not supported; use 1 (Poisson) to 100", m.CV)
 	}
 	return func(yield func(workload.Job, error) bool) {
@@ -80,6 +86,10 @@ func (m Mix) Source() (workload.Source, error) {
 		s := m.stream()
 		for i := range m.Jobs {
 			j := s.next(m, i)
+			if s.clock*scale > workload.MaxSeconds {
+				yield(workload.Job{}, errTooLong(i, m.Load))
+				return
+			}
 			j.Submit = workload.Seconds(s.clock * scale)
 			if j.Deadline > 0 {
 				j.Deadline += j.Submit

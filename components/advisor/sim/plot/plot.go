@@ -34,7 +34,8 @@ type Curve struct {
 // MaxBars bounds a Gantt chart; beyond it a picture shows nothing.
 const MaxBars = 20000
 
-func check(path string) error {
+// Check refuses a file name whose ending is no form of picture.
+func Check(path string) error {
 	switch strings.ToLower(filepath.Ext(path)) {
 	case ".svg", ".png", ".pdf":
 		return nil
@@ -103,7 +104,7 @@ func (g gantt) DataRange() (xmin, xmax, ymin, ymax float64) {
 
 // Gantt draws who held what when, one row a card (or node).
 func Gantt(path, title string, rows []string, bars []Bar) error {
-	if err := check(path); err != nil {
+	if err := Check(path); err != nil {
 		return err
 	}
 	if len(bars) == 0 {
@@ -129,7 +130,7 @@ func Gantt(path, title string, rows []string, bars []Bar) error {
 
 // CDF draws the distribution functions of samples on a logarithmic axis; values below one second count as one.
 func CDF(path, title, label string, curves []Curve) error {
-	if err := check(path); err != nil {
+	if err := Check(path); err != nil {
 		return err
 	}
 	p := plot.New()

@@ -61,7 +61,7 @@ func Evaluate(jobs []workload.Job, opt Options) (Sequence, error) {
 	for i := range jobs {
 		j := &jobs[i]
 		if int(j.Procs) > opt.Procs {
-			return Sequence{}, fmt.Errorf("job %d asks for %d processors of %d", j.ID, j.Procs, opt.Procs)
+			return Sequence{}, fmt.Errorf("job %d asks for %d processors of %d; give the machine as many as its widest job has", j.ID, j.Procs, opt.Procs)
 		}
 		m.jobs = append(m.jobs, &job{submit: j.Submit / workload.Second, run: j.Run / workload.Second,
 			req: j.Limit / workload.Second, n: int(j.Procs), start: -1})

@@ -120,7 +120,7 @@ func Run(jobs []Job, c Cluster, p Policy) ([]Result, error) {
 	s := &simulation{cluster: c, policy: p, endAt: math.Inf(1), jumpAt: math.Inf(1)}
 	for i := range jobs {
 		if jobs[i].GPUs > c.Nodes*c.GPUsPerNode || jobs[i].GPUs <= 0 {
-			return nil, fmt.Errorf("job %d asks for %d GPUs; the cluster has %d", jobs[i].ID, jobs[i].GPUs, c.Nodes*c.GPUsPerNode)
+			return nil, fmt.Errorf("job %d asks for %d GPUs; the cluster has %d, give it more nodes or GPUs", jobs[i].ID, jobs[i].GPUs, c.Nodes*c.GPUsPerNode)
 		}
 		if jobs[i].IterationTime <= 0 || jobs[i].Iterations <= 0 {
 			return nil, fmt.Errorf("job %d: iterations and iteration time must be positive", jobs[i].ID)
