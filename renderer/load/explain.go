@@ -245,6 +245,9 @@ func (v *view) problem(g group) (p Problem, meant []string, blame *entry) {
 	if at == nil {
 		return p, meant, nil
 	}
+	if whole && p.Mend == "" && g.format == userMessage {
+		p.Mend = v.mendLiteral(g.path, at.node)
+	}
 	pos := at.value
 	if g.format == notAllowed || !whole || g.format == required {
 		pos = at.label

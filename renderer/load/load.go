@@ -7,6 +7,7 @@
 package load
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"os"
@@ -217,6 +218,7 @@ func read(dir string) (*build.Instance, error) {
 // problemsOf gives errors of reading and compiling, which carry the user's positions themselves.
 func problemsOf(dir string, err error) error {
 	var problems Problems
+	mended := map[string]bool{} // by line: CUE meets one mistake several times
 	for _, e := range errors.Errors(err) {
 		format, args := e.Msg()
 		p := Problem{Message: strings.TrimSuffix(fmt.Sprintf(format, args...), ":"), Path: pathText(cleanPath(e.Path()))}
@@ -233,7 +235,16 @@ func problemsOf(dir string, err error) error {
 		for _, pos := range append(errors.Positions(e), e.Position()) {
 			if pos.IsValid() {
 				p.File, p.Line, p.Column = display(pos.Filename()), pos.Line(), pos.Column()
+				line := lineAt(pos)
+				p.Mend = cmp.Or(mendSyntax(p.Message, line, p.Column), mendReference(p.Message, line, p.Column))
 				break
+			}
+		}
+		if p.Mend != "" {
+			if at := fmt.Sprint(p.File, p.Line, p.Mend); mended[at] {
+				continue
+			} else {
+				mended[at] = true
 			}
 		}
 		switch {
