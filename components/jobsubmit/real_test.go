@@ -423,7 +423,8 @@ func TestOthersAreAnsweredMeanwhile(t *testing.T) {
 			t.Errorf("%s took %s", what, worst)
 		}
 	}
-	if inside := c.inside(0); quantile(inside, .5) < real {
+	// LuaSocket waits whole milliseconds, so that a wait ends up to one before the deadline.
+	if inside := c.inside(0); quantile(inside, .5) < real-2*time.Millisecond {
 		t.Errorf("the advisor did not hang: %v", inside)
 	}
 }
