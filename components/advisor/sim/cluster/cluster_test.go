@@ -55,7 +55,14 @@ func TestSpecErrors(t *testing.T) {
 		"pools: a cluster needs at least one":        {},
 		"pools[0] (a): nodes is 0; use 1 to 1000000": {Pools: []Pool{{Name: "a", CPUs: 1}}},
 		"pools[0] (a): gpuType is missing":           {Pools: []Pool{{Name: "a", Nodes: 1, CPUs: 1, GPUs: 1}}},
-		"pools[0] (a): mtbf needs an mttr":           {Pools: []Pool{{Name: "a", Nodes: 1, CPUs: 1, MTBF: 5}}},
+		"pools[0] (a): nodes that fail every 1µs and are repaired in 1µs finish nothing; use an mtbf of at least 10m and an mttr of at least 1s": {
+			Pools: []Pool{{Name: "a", Nodes: 1, CPUs: 1, MTBF: 1, MTTR: 1}}},
+		"pools[0] (a): price is -4; an hour of a node costs 0 to 1000000000": {Pools: []Pool{{Name: "a", Nodes: 1, CPUs: 1, Price: -4}}},
+		"pools[0] (a): a node has 1 to 1048576 CPUs and 0 to 64 GPUs; got 1099511627776 and 0": {
+			Pools: []Pool{{Name: "a", Nodes: 1, CPUs: 1 << 40}}},
+		"maintenance[0]: nodes is how many of a pool's nodes are drained; it goes with drain and a pool": {
+			Pools: []Pool{{Name: "a", Nodes: 2, CPUs: 1}}, Maintenance: []Window{{End: 5, Nodes: 1, Drain: true}}},
+		"pools[0] (a): mtbf needs an mttr": {Pools: []Pool{{Name: "a", Nodes: 1, CPUs: 1, MTBF: 5}}},
 	} {
 		if err := s.Validate(); err == nil || err.Error() != want {
 			t.Errorf("error %v, want %s", err, want)

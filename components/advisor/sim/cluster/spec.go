@@ -3,7 +3,9 @@ package cluster
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strconv"
 	"strings"
@@ -81,11 +83,14 @@ type Pool struct {
 }
 
 // Window is planned maintenance: no job may be running on the pool's nodes (all nodes if Pool is empty) between Start and End,
-// counted from the start of the simulation.
+// counted from the first submission. With Drain it is a drain instead, which nobody planned for: the pool's first Nodes nodes (0: all)
+// start no job in that time, and those that run on them go on.
 type Window struct {
 	Pool  string   `json:"pool,omitempty"`
 	Start Duration `json:"start"`
 	End   Duration `json:"end"`
+	Drain bool     `json:"drain,omitempty"`
+	Nodes int      `json:"nodes,omitempty"`
 }
 
 // Spec describes a cluster.
@@ -95,6 +100,11 @@ type Spec struct {
 	Maintenance []Window `json:"maintenance,omitempty"`
 	// Spread is the relative speed of a gang that spans more nodes than it has to; 0 keeps gangs together and lets them wait.
 	Spread float64 `json:"spread,omitempty"`
+	// Checkpoint is how often jobs save what they have done, which bounds what a failed node loses; 0 loses all of it.
+	Checkpoint Duration `json:"checkpoint,omitempty"`
+	// Restart is what a job pays that goes on after a preemption or a lost node; not stated, it is what Helios (SC'21) measured: 7, 30
+	// or 60 s on 1, up to 8, or more cards.
+	Restart *Duration `json:"restart,omitempty"`
 	// Speeds is the speed matrix.
 	Speeds []Speed `json:"speeds,omitempty"`
 }
@@ -116,7 +126,14 @@ func LoadSpec(path string) (*Spec, error) {
 	s := &Spec{}
 	d := json.NewDecoder(bytes.NewReader(b))
 	d.DisallowUnknownFields()
-	if err := d.Decode(s); err != nil {
+	err = d.Decode(s)
+	if err == nil && len(bytes.TrimSpace(b[d.InputOffset():])) > 0 {
+		err = fmt.Errorf("there is more behind the cluster's closing brace; a file describes one cluster")
+	}
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		err = fmt.Errorf("the description ends before its closing brace; complete it")
+	}
+	if err != nil {
 		line := 1 + bytes.Count(b[:min(int(d.InputOffset()), len(b))], []byte("\n"))
 		return nil, fmt.Errorf("%s:%d: %w", path, line, err)
 	}
@@ -125,6 +142,9 @@ func LoadSpec(path string) (*Spec, error) {
 	}
 	return s, nil
 }
+
+// leastMTBF is the shortest time between failures in which jobs still get on.
+const leastMTBF = 10 * workload.Minute
 
 // Validate says what could not work.
 func (s *Spec) Validate() error {
@@ -140,8 +160,12 @@ func (s *Spec) Validate() error {
 			return fmt.Errorf("%s: every pool needs a name of its own", where)
 		case p.Nodes < 1 || p.Nodes > 1_000_000:
 			return fmt.Errorf("%s: nodes is %d; use 1 to 1000000", where, p.Nodes)
-		case p.CPUs < 1 || p.GPUs < 0 || p.GPUs > 64:
-			return fmt.Errorf("%s: a node has at least 1 CPU and 0 to 64 GPUs; got %d and %d", where, p.CPUs, p.GPUs)
+		case p.CPUs < 1 || p.CPUs > 1<<20 || p.GPUs < 0 || p.GPUs > 64:
+			return fmt.Errorf("%s: a node has 1 to 1048576 CPUs and 0 to 64 GPUs; got %d and %d", where, p.CPUs, p.GPUs)
+		case p.GPUMemory > 1<<24:
+			return fmt.Errorf("%s: gpuMemory is %d MiB; a card has at most 16Ti", where, p.GPUMemory)
+		case !(p.Price >= 0 && p.Price <= 1e9):
+			return fmt.Errorf("%s: price is %g; an hour of a node costs 0 to 1000000000", where, p.Price)
 		case p.GPUs > 0 && p.GPUType == "":
 			return fmt.Errorf("%s: gpuType is missing", where)
 		case p.Speed < 0 || p.Speed > 1000:
@@ -150,6 +174,9 @@ func (s *Spec) Validate() error {
 			return fmt.Errorf("%s: min is %d of %d nodes", where, p.Min, p.Nodes)
 		case p.MTBF > 0 && p.MTTR == 0:
 			return fmt.Errorf("%s: mtbf needs an mttr", where)
+		case p.MTBF > 0 && (p.MTBF < Duration(leastMTBF) || p.MTTR < Duration(workload.Second)):
+			return fmt.Errorf("%s: nodes that fail every %s and are repaired in %s finish nothing; use an mtbf of at least 10m and an mttr of at least 1s", where,
+				time.Duration(p.MTBF)*time.Microsecond, time.Duration(p.MTTR)*time.Microsecond)
 		}
 		names[p.Name] = true
 	}
@@ -157,13 +184,16 @@ func (s *Spec) Validate() error {
 		if w.Start >= w.End || w.Pool != "" && !names[w.Pool] {
 			return fmt.Errorf("maintenance[%d]: the window must end after it starts and name a pool that exists", i)
 		}
+		if w.Nodes < 0 || w.Nodes > 0 && (!w.Drain || w.Pool == "") {
+			return fmt.Errorf("maintenance[%d]: nodes is how many of a pool's nodes are drained; it goes with drain and a pool", i)
+		}
 	}
 	if s.Spread < 0 || s.Spread > 1 {
 		return fmt.Errorf("spread is %g; use 0 (gangs stay together) to 1 (no penalty)", s.Spread)
 	}
 	for i, v := range s.Speeds {
-		if v.Model == "" || v.Type == "" || !(v.Rate > 0) {
-			return fmt.Errorf("speeds[%d]: a model, a type and a rate above zero are needed", i)
+		if v.Model == "" || v.Type == "" || !(v.Rate > 0) || v.Batch < 0 {
+			return fmt.Errorf("speeds[%d]: a model, a type, a rate above zero and no negative batch are needed", i)
 		}
 	}
 	return nil

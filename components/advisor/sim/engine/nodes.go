@@ -92,12 +92,20 @@ func (e *Engine) fail(i int) {
 	e.push(event{at: back + next, kind: failure, node: i})
 }
 
-// maintain opens or closes a maintenance window. Who is still there when it opens, beyond its limit, is put back in the queue.
+// maintain opens or closes a maintenance window or a drain. Who is still there when maintenance opens, beyond its limit, is put back in
+// the queue; who is on a node that is drained stays.
 func (e *Engine) maintain(w int, opens bool) {
 	win := e.cfg.Spec.Maintenance[w]
+	left := win.Nodes
 	for i := range e.host {
 		if win.Pool != "" && e.host[i].pool.Name != win.Pool {
 			continue
+		}
+		if win.Nodes > 0 {
+			if left == 0 {
+				break
+			}
+			left--
 		}
 		if opens {
 			e.host[i].window++
@@ -105,7 +113,7 @@ func (e *Engine) maintain(w int, opens bool) {
 			e.host[i].window--
 		}
 		e.refresh(i)
-		if opens {
+		if opens && !win.Drain {
 			e.evict(i, false)
 		}
 	}
@@ -117,7 +125,7 @@ func (e *Engine) avoid(j *Job) string {
 	out := ""
 	for _, w := range e.cfg.Spec.Maintenance {
 		start, end := e.origin+workload.Time(w.Start), e.origin+workload.Time(w.End)
-		if e.now >= end || e.now+j.Limit-j.Executed <= start {
+		if w.Drain || e.now >= end || e.now+j.Limit-j.Executed <= start {
 			continue
 		}
 		switch {

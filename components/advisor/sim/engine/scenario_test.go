@@ -53,6 +53,16 @@ func TestMaintenance(t *testing.T) {
 	expect(t, got, map[int64]fate{1: {start: 800, end: 1400}, 2: {start: 0, end: 400}})
 }
 
+// A drained node starts nothing until its drain ends, and does not disturb who runs; the other node of the pool goes on.
+func TestDrain(t *testing.T) {
+	spec := one(cluster.Pool{Nodes: 2, GPUs: 1})
+	spec.Maintenance = []cluster.Window{{Pool: "p", Start: cluster.Duration(50 * sec), End: cluster.Duration(800 * sec), Drain: true, Nodes: 1}}
+	got, _ := simulate(t, Config{Spec: spec, Scheduler: discipline(t, "fcfs"), Placement: "first-fit"},
+		[]workload.Job{job(1, 0, 200, 1), job(2, 0, 300, 1), job(3, 60, 700, 1), job(4, 60, 10, 1)})
+	// Jobs 1 and 2 run through; job 3 gets the node that is not drained, and job 4 the other when its drain ends.
+	expect(t, got, map[int64]fate{1: {start: 0, end: 200}, 2: {start: 0, end: 300}, 3: {start: 300, end: 1000}, 4: {start: 800, end: 810}})
+}
+
 // Dependencies: after completes, then starts; what waits for a cancelled job is cancelled with it.
 func TestDependenciesAndCancellation(t *testing.T) {
 	jobs := []workload.Job{job(1, 0, 100, 1), job(2, 0, 10, 1), job(3, 0, 10, 1), job(4, 0, 10, 1)}

@@ -182,7 +182,10 @@ func runCluster(s Setup, src workload.Source) (*Outcome, error) {
 	}
 	c, impossible := &metrics.Collector{}, 0
 	cfg := engine.Config{Spec: s.Spec, Scheduler: sched, Placement: s.Placement, Typical: s.Typical, Seed: s.Seed, EnforceLimits: s.Limits,
-		NoInterference: s.NoInterference, Trace: s.Stretch}
+		NoInterference: s.NoInterference, Trace: s.Stretch, CheckpointEvery: workload.Time(s.Spec.Checkpoint)}
+	if r := s.Spec.Restart; r != nil {
+		cfg.RestartCost = func(*engine.Job) workload.Time { return workload.Time(*r) }
+	}
 	e, err := engine.New(cfg, func(r *engine.Result) {
 		q := r.Request
 		failed := r.Outcome != engine.Completed && r.Outcome != engine.TimedOut
