@@ -5,16 +5,13 @@ import (
 	"strings"
 )
 
-// tableFormat is what Rows opens: any table.
-const tableFormat = "a table"
-
 // Row is a line of a table: its fields by the header's names.
 type Row struct{ t *table }
 
 // Rows reads a comma-separated file whose header has at least the columns named, gzipped or not, and calls row for each line behind
 // it. Errors of row are best made with Errorf, which says where.
 func Rows(path string, need []string, row func(Row) error) error {
-	t, err := Open(path, Options{Format: tableFormat})
+	t, err := Open(path, Options{rows: true})
 	if err != nil {
 		return err
 	}

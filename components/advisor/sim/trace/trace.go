@@ -43,6 +43,8 @@ type Options struct {
 	UnknownRun workload.Time
 	// Throughputs is the table of speeds a Gavel trace needs.
 	Throughputs Throughputs
+
+	rows bool // opened by Rows, which has no jobs to read
 }
 
 // Report counts what a reader did. It is complete when the source has been drained.
@@ -153,7 +155,7 @@ func Read(name string, r io.Reader, opt Options) (*Trace, error) {
 		return nil, &Error{name, 1, cannotRead(err)}
 	}
 	t := &Trace{opt: opt}
-	if opt.Format == "" || opt.Format == "auto" {
+	if !opt.rows && (opt.Format == "" || opt.Format == "auto") {
 		found := false
 		for _, f := range Formats() {
 			if f.sniff(string(head)) {
@@ -164,8 +166,8 @@ func Read(name string, r io.Reader, opt Options) (*Trace, error) {
 		if !found {
 			return nil, &Error{name, 1, "the format is not recognised; name it with --format"}
 		}
-	} else if opt.Format == tableFormat {
-		// Rows has no jobs to read
+	} else if opt.rows {
+		// any table will do
 	} else if t.Format, err = formatByName(opt.Format); err != nil {
 		return nil, err
 	}
