@@ -133,7 +133,7 @@ func (v *view) mendLiteral(path []string, node ast.Node) string {
 	default:
 		return ""
 	}
-	if field.Unify(field.Context().Encode(text)).Validate() != nil {
+	if field.Unify(v.context.Encode(text)).Validate() != nil {
 		return "it is text, so it stands in " + quotes
 	}
 	return "write it in " + quotes + ": " + strconv.Quote(text)
