@@ -27,6 +27,8 @@ const onFirst = "--partition=cpu --nodelist=slurm-worker-cpu-0"
 // slurmctld by its start, to the job by its state.
 func (e announcedEdit) holds(t *testing.T) {
 	r := begin(t, 20*time.Minute)
+	// A worker that an earlier test's pod template left would be replaced while this one looks.
+	r.waitNoWorkers(e.pool)
 	j := r.runningJob(student, e.job)
 	node := j.nodes
 	s := r.clone()
