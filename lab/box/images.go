@@ -13,9 +13,10 @@ import (
 	"github.com/berth-hpc/berth/lab/build"
 )
 
-// Images builds the platform's images with a release of Slurm, or those named only, whose inputs changed and, if the box is up, imports those
-// that its containerd does not have yet and restarts what runs on an older
-// import. It returns the names of the imported ones.
+// Images builds the platform's images with a release of Slurm, or those named
+// only, whose inputs changed and, if the box is up, imports those that its
+// containerd does not have yet and restarts what runs on an older import. It
+// returns the names of the imported ones.
 func (b *Box) Images(ctx context.Context, release build.Release, only ...string) (imported []string, err error) {
 	if err := os.MkdirAll(b.path("log"), 0o755); err != nil {
 		return nil, err
