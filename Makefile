@@ -93,8 +93,8 @@ smoke: build
 	@lab/e2e.sh smoke
 
 .PHONY: e2e
-e2e: build bin/helm ## everything on the box; FEATURE=name for one test, SHARD=i/n for a part
-	@lab/e2e.sh "$(or $(FEATURE),all)" "$(SHARD)"
+e2e: build bin/helm ## everything on the box; FEATURE=name for one test, SHARD=i/n for a part, SLURM=26.05 for that release
+	@BERTH_E2E_SLURM=$(SLURM) lab/e2e.sh "$(or $(FEATURE),all)" "$(SHARD)"
 
 # The chart is installed with helm's own command, too; nothing else needs it.
 bin/helm: go.mod

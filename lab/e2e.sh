@@ -4,6 +4,9 @@
 #   lab/e2e.sh smoke            the thin path: push, sbatch, worker, and back to zero
 #   lab/e2e.sh all [i/n]        everything, or shard i of n of what has been seen to pass (e2e/durations)
 #   lab/e2e.sh REGEXP [i/n]     the tests whose names match, in any case: `lab/e2e.sh network`
+#   BERTH_E2E_SLURM=26.05 lab/e2e.sh …
+#                               the same with that release of Slurm, beginning with the upgrade to it; ends the box, since
+#                               there is no way back
 #   lab/e2e.sh soak             half an hour (BERTH_E2E_SOAK, a Go duration) of load and random kills
 #
 # The test that takes the box down comes last. Every test prints how long it took; the last lines are go test's own and
@@ -74,6 +77,8 @@ fi
 
 # Up with this checkout, whatever the box ran before; on a box that is up already this is quick.
 ../bin/box up --until=site
+release=${BERTH_E2E_SLURM:-}
+if [ -n "$release" ]; then ../bin/box images --slurm "$release"; fi
 
 log=$binary/log
 : >"$log"
@@ -84,9 +89,19 @@ tests() { # NAMES...
   BERTH_E2E=1 go test -count=1 -v -timeout "$timeout" -run "^(${list%|})\$" ./e2e 2>&1 | tee -a "$log"
 }
 
-# Those that end the box.
-last='^Test(UpgradeSlurm|Down)$'
-mapfile -t most < <(grep -vE "$last" <<<"$names" || true)
+runs() { ../bin/box kubectl get statefulset -n slurm slurm-controller -o jsonpath='{.spec.template.spec.containers[0].image}'; }
+upgrade=TestUpgradeSlurm
+if [ -n "$release" ] && [[ $(runs) != *"$release" ]]; then
+  BERTH_E2E_SLURM='' BERTH_E2E_UPGRADE=$release tests $upgrade || status=1
+  if ((status)); then
+    echo "e2e: the box stays up, for a look at what failed; nothing else can run with Slurm $release"
+    exit $status
+  fi
+fi
+
+# The one that ends the box.
+last='^TestDown$'
+mapfile -t most < <(grep -vE "$last${release:+|^$upgrade\$}" <<<"$names" || true)
 if ((${#most[@]})); then tests "${most[@]}" || status=1; fi
 for test in $(grep -E "$last" <<<"$names" | sort || true); do
   if ((status)); then
@@ -98,5 +113,6 @@ for test in $(grep -E "$last" <<<"$names" | sort || true); do
 done
 
 count() { grep -c -- "^--- $1" "$log" || true; }
+if [ -n "$release" ] && ! ((status)); then ../bin/box down --purge; fi
 echo "e2e: $(count PASS) passed, $(count FAIL) failed, $(count SKIP) skipped in $((SECONDS - began)) s"
 exit $status

@@ -13,8 +13,15 @@ import (
 // edited are the paths of the site's repository that people edit; the rest is rendered from them.
 var edited = []string{":(glob)clusters/*.cue", "cue", "cue.mod", ":(glob)overlays/**/patches/**"}
 
+// slurmRelease is the release of Slurm (slurm.version) that the tests are to run with; empty is the checkout's own.
+func slurmRelease() string { return os.Getenv("BERTH_E2E_SLURM") }
+
+// upgradeTo is the release that TestUpgradeSlurm is to upgrade the box to.
+func upgradeTo() string { return os.Getenv("BERTH_E2E_UPGRADE") }
+
 // followCheckout pushes the checkout's site to a box that somebody has pushed another one to, as the README invites to: the tests edit the
-// site as committed. It returns what puts the other one back, nil if there was none.
+// site as committed, with the release of Slurm that they are to run with. It returns what puts the other one back, nil if there was none
+// or if its release of Slurm is one that there is no way back to.
 func followCheckout(ctx context.Context, b *box.Box) (putBack func(context.Context) error, err error) {
 	temp, err := os.MkdirTemp("", "site")
 	if err != nil {
@@ -54,13 +61,25 @@ func followCheckout(ctx context.Context, b *box.Box) (putBack func(context.Conte
 	if err != nil {
 		return nil, err
 	}
-	differ := strings.Fields(out)
-	if len(differ) == 0 {
+	differ, release := strings.Fields(out), slurmRelease()
+	if len(differ) == 0 && release == "" {
 		return nil, nil
 	}
-	fmt.Printf("e2e: the box's site is another than the checkout's in %s; it is put back after the tests\n", strings.Join(differ, ", "))
-	if err := all(append([]string{"git", "restore", "--source=FETCH_HEAD", "--staged", "--worktree", "--"}, differ...),
-		[]string{"berth", "render", siteName}, []string{"git", "add", "--all"},
+	if len(differ) > 0 {
+		if err := all(append([]string{"git", "restore", "--source=FETCH_HEAD", "--staged", "--worktree", "--"}, differ...)); err != nil {
+			return nil, err
+		}
+	}
+	if release != "" {
+		if err := s.addLines(`lab: slurm: version: "` + release + `"`); err != nil {
+			return nil, err
+		}
+	}
+	if out, err = s.command("git", "diff", "--name-only", "HEAD"); err != nil || out == "" {
+		return nil, err
+	}
+	fmt.Printf("e2e: the box gets the site to test; it had another in %s\n", strings.Join(strings.Fields(out), ", "))
+	if err := all([]string{"berth", "render", siteName}, []string{"git", "add", "--all"},
 		[]string{"git", "commit", "--quiet", "--message", "Begin the tests with the site of the checkout"},
 		[]string{"git", "push", "--quiet", "origin", "HEAD"}); err != nil {
 		return nil, err
@@ -70,6 +89,9 @@ func followCheckout(ctx context.Context, b *box.Box) (putBack func(context.Conte
 	}
 	if err := b.WaitReady(ctx, s.head, converges); err != nil {
 		return nil, err
+	}
+	if release != "" || upgradeTo() != "" {
+		return nil, nil
 	}
 	return func(ctx context.Context) error {
 		defer os.RemoveAll(temp)

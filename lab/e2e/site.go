@@ -92,14 +92,18 @@ func (s *site) edit(where, old, replacement string) {
 // declare adds lines to the site's file: CUE unifies them with what is there.
 func (s *site) declare(lines string) {
 	s.r.Helper()
+	if err := s.addLines(lines); err != nil {
+		s.r.Fatal(err)
+	}
+}
+
+func (s *site) addLines(lines string) error {
 	f, err := os.OpenFile(filepath.Join(s.dir, siteFile), os.O_APPEND|os.O_WRONLY, 0)
 	if err != nil {
-		s.r.Fatal(err)
+		return err
 	}
-	defer f.Close()
-	if _, err := f.WriteString("\n" + lines + "\n"); err != nil {
-		s.r.Fatal(err)
-	}
+	_, err = f.WriteString("\n" + lines + "\n")
+	return errors.Join(err, f.Close())
 }
 
 // render renders the box's site in the clone.
