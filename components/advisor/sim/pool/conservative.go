@@ -72,7 +72,7 @@ func (e *Engine) startPlanned(q []ranked) {
 		if e.plan.at[c.slot] == e.now && e.jobs[c.slot].Procs <= e.free {
 			delete(e.plan.at, c.slot)
 			e.leave(c.slot)
-			e.start(c.slot)
+			e.launch(c.slot)
 		}
 	}
 }

@@ -1,5 +1,7 @@
 package pool
 
+import "slices"
+
 // end is a completion, ordered by time and then by the job's sequence.
 type end struct {
 	at, seq int64
@@ -53,16 +55,18 @@ func (h *endHeap) pop() end {
 	return top
 }
 
-// planned is a running job and when it ends at the latest.
+// planned is a running job and when it ends at the latest: 16 bytes, because starts move them about.
 type planned struct {
-	end, seq int64
-	procs    int32
-	slot     int32
-	exact    bool // ends then and not before
+	end   int64
+	procs int32
+	owner int32
 }
 
-// runningList holds the running jobs by planned end, the soonest last, so that the usual removal is a pop. It is as long as
-// jobs run at once, never as long as the queue.
+// exact says that the job ends then and not before.
+func (p *planned) exact() bool { return p.owner >= 0 }
+
+// runningList holds the running jobs by planned end, the soonest last, so that the usual removal is a pop; of those that end together
+// the first submitted is last. It is as long as jobs run at once, never as long as the queue.
 type runningList []planned
 
 // at is the first position whose end is not after t.
@@ -79,22 +83,28 @@ func (r runningList) at(t int64) int {
 	return lo
 }
 
-func (r *runningList) insert(p planned) {
-	n, i := len(*r), 0
-	s := append(*r, p)
+// occupy puts a job that starts among the running ones.
+func (e *Engine) occupy(end int64, procs, owner int32) {
+	n := len(e.running)
+	if n == cap(e.running) {
+		e.running = slices.Grow(e.running, 1)
+	}
+	r := e.running[:n+1]
+	e.running = r
+	i := n
 	if n > shortList {
-		i = (*r).at(p.end)
-		for i < n && s[i].end == p.end && s[i].seq > p.seq {
-			i++
-		}
-		copy(s[i+1:], s[i:n])
+		i = r[:n].at(end)
+		copy(r[i+1:], r[i:n])
 	} else {
-		for i = n; i > 0 && (s[i-1].end < p.end || s[i-1].end == p.end && s[i-1].seq < p.seq); i-- {
-			s[i] = s[i-1]
+		for ; i > 0 && r[i-1].end <= end; i-- {
+			r[i] = r[i-1]
 		}
 	}
-	s[i] = p
-	*r = s
+	for ; i < n && r[i+1].end == end && e.jobs[slotOf(r[i+1].owner)].seq > e.jobs[slotOf(owner)].seq; i++ {
+		r[i] = r[i+1]
+	}
+	p := &r[i]
+	p.end, p.procs, p.owner = end, procs, owner
 }
 
 // shortList is up to which length moving one by one from the end is faster than searching first.
@@ -103,17 +113,18 @@ const shortList = 32
 // cut takes out the entry at a position.
 func (r *runningList) cut(i int) {
 	s := *r
-	copy(s[i:], s[i+1:])
+	if i < len(s)-1 {
+		copy(s[i:], s[i+1:])
+	}
 	*r = s[:len(s)-1]
 }
 
 func (r *runningList) remove(t int64, slot int32) {
 	s := *r
 	i := len(s) - 1
-	if s[i].slot != slot {
-		for i = s.at(t); s[i].slot != slot; i++ {
+	if slotOf(s[i].owner) != slot {
+		for i = s.at(t); slotOf(s[i].owner) != slot; i++ {
 		}
 	}
-	copy(s[i:], s[i+1:])
-	*r = s[:len(s)-1]
+	r.cut(i)
 }

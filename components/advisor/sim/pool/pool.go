@@ -56,12 +56,13 @@ type Engine struct {
 	static     bool
 	waiting    *queue.Index
 	candidates *queue.Index
-	chosen     func(slot int32) // choose, bound once
+	chosen     func(owner, procs int32, limit int64) // choose, bound once
 	scratch    workload.Request
 	unsorted   []int32
 	ranked     []ranked
 
 	pass  pass
+	fit   queue.Fit
 	plan  plan
 	stats Stats
 }
@@ -212,7 +213,7 @@ func (e *Engine) advance(t int64) {
 			if i < 0 {
 				e.complete(e.ends.pop().slot)
 			} else {
-				s := e.running[i].slot
+				s := slotOf(e.running[i].owner)
 				e.running.cut(i)
 				e.finish(s)
 			}
@@ -233,13 +234,13 @@ func (e *Engine) advance(t int64) {
 func (e *Engine) nextEnd() (at int64, i int) {
 	at, i = workload.Never, -1
 	for k := len(e.running) - 1; k >= 0; k-- {
-		if e.running[k].exact {
+		if e.running[k].exact() {
 			at, i = e.running[k].end, k
 			break
 		}
 	}
 	if len(e.ends) > 0 {
-		if h := &e.ends[0]; h.at < at || h.at == at && h.seq < e.running[i].seq {
+		if h := &e.ends[0]; h.at < at || h.at == at && h.seq < e.jobs[slotOf(e.running[i].owner)].seq {
 			return h.at, -1
 		}
 	}
@@ -290,22 +291,35 @@ func (e *Engine) finish(s int32) {
 	e.spare = append(e.spare, s)
 }
 
-// start gives a job its processors. The caller has taken it out of the queue.
-func (e *Engine) start(s int32) {
+// start gives a job its processors. The caller has taken it out of the queue. All that is needed of the record is given, because in a
+// long queue the record itself has long left the processor's cache.
+func (e *Engine) start(owner, procs int32, limit int64) {
+	s := slotOf(owner)
 	l := &e.jobs[s]
 	l.start = e.now
-	e.free -= l.Procs
-	run := l.Run
-	if e.cfg.EnforceLimits {
-		run = min(run, l.Limit)
-	}
-	if run != l.Limit {
+	e.free -= procs
+	e.occupy(e.now+limit, procs, owner)
+	if owner < 0 {
+		run := l.Run
+		if e.cfg.EnforceLimits {
+			run = min(run, limit)
+		}
 		e.ends.push(end{e.now + run, l.seq, s})
 	}
-	e.running.insert(planned{l.start + l.Limit, l.seq, l.Procs, s, run == l.Limit})
 	e.stats.LastStart = e.now
 	e.stats.MaxRunning = max(e.stats.MaxRunning, len(e.running))
 }
+
+// owner names a job in lists: its slot, or the complement of that if it may end before or after its limit.
+func (e *Engine) owner(s int32) int32 {
+	l := &e.jobs[s]
+	if l.Run == l.Limit || l.Run > l.Limit && e.cfg.EnforceLimits {
+		return s
+	}
+	return ^s
+}
+
+func slotOf(owner int32) int32 { return owner ^ owner>>31 }
 
 func (e *Engine) request(l *live) *workload.Request {
 	r := &e.scratch
@@ -326,10 +340,10 @@ func (e *Engine) enqueue(s int32) {
 // insert puts a job with its key into the sorted queues.
 func (e *Engine) insert(s int32, key float64) {
 	l := &e.jobs[s]
-	e.waiting.Insert(queue.Entry{Key: key, Seq: l.seq, Limit: l.Limit, Procs: l.Procs, Slot: s})
+	e.waiting.Insert(queue.Entry{Key: key, Seq: l.seq, Limit: l.Limit, Procs: l.Procs, Slot: e.owner(s)})
 	if e.candidates != e.waiting {
 		key = e.cfg.Discipline.Candidates().Key(e.request(l), e.now)
-		e.candidates.Insert(queue.Entry{Key: key, Seq: l.seq, Limit: l.Limit, Procs: l.Procs, Slot: s})
+		e.candidates.Insert(queue.Entry{Key: key, Seq: l.seq, Limit: l.Limit, Procs: l.Procs, Slot: e.owner(s)})
 	}
 	e.stats.MaxWaiting = max(e.stats.MaxWaiting, e.waiting.Len())
 }

@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/berth-hpc/berth/components/advisor/sim/policy"
-	"github.com/berth-hpc/berth/components/advisor/sim/queue"
 )
 
 // schedule starts what the discipline starts now.
@@ -28,12 +27,12 @@ func (e *Engine) schedule() {
 // started or is in the queue. If it was not, the job is in the queue.
 func (e *Engine) glance(s int32) bool {
 	p, l := &e.pass, &e.jobs[s]
+	if e.waiting.Len() == 0 && l.Procs <= e.free {
+		e.launch(s)
+		return true
+	}
 	key := e.cfg.Discipline.Order.Key(e.request(l), e.now)
 	if e.waiting.Len() == 0 {
-		if l.Procs <= e.free {
-			e.start(s)
-			return true
-		}
 		e.insert(s, key)
 		return false
 	}
@@ -44,7 +43,7 @@ func (e *Engine) glance(s int32) bool {
 		return false
 	}
 	if e.passes(l) {
-		e.start(s)
+		e.launch(s)
 		return true
 	}
 	e.insert(s, key)
@@ -83,9 +82,7 @@ func (e *Engine) indexed() {
 	if p.tried && p.headWide > e.free && !e.overrun() {
 		// Only processors have become free, and the head is blocked as before: who was tried and is not wider than what was free
 		// then does not start now, because there is less time left.
-		if e.candidates.Any(p.seen, e.free) {
-			e.backfill(queue.Fit{Free: e.free, Extra: p.extra, Window: p.shadow - e.now, Above: p.seen})
-		}
+		e.backfill(p.extra, p.shadow-e.now, p.seen)
 		return
 	}
 	p.blocked, p.tried = false, false
@@ -100,18 +97,17 @@ func (e *Engine) indexed() {
 			case policy.EASY:
 				p.shadow, p.extra = e.shadow(head.Procs)
 				p.tried, p.headWide = true, head.Procs
-				e.backfill(queue.Fit{Free: e.free, Extra: p.extra, Window: p.shadow - e.now})
+				e.backfill(p.extra, p.shadow-e.now, 0)
 			case policy.Greedy:
-				e.backfill(queue.Fit{Free: e.free, Extra: e.free, Window: math.MaxInt64})
+				e.backfill(e.free, math.MaxInt64, 0)
 			}
 			return
 		}
-		s := head.Slot
 		e.waiting.PopMin()
 		if e.candidates != e.waiting {
-			e.remove(s, e.candidates, e.cfg.Discipline.Candidates())
+			e.remove(slotOf(head.Slot), e.candidates, e.cfg.Discipline.Candidates())
 		}
-		e.start(s)
+		e.start(head.Slot, head.Procs, head.Limit)
 	}
 }
 
@@ -130,18 +126,25 @@ func (e *Engine) shadow(need int32) (at int64, extra int32) {
 	return at, avail - need
 }
 
-// backfill starts candidates in order while they fit.
-func (e *Engine) backfill(f queue.Fit) {
-	e.candidates.Sweep(&f, e.chosen)
+// backfill starts candidates in order while they fit: those wider than above that end within a window or leave processors for the head.
+func (e *Engine) backfill(extra int32, window int64, above int32) {
+	f := &e.fit // written field by field: a copy of what has just been written in parts would stall
+	f.Free, f.Extra, f.Window, f.Above = e.free, extra, window, above
+	e.candidates.Sweep(f, e.chosen)
 	e.pass.extra = f.Extra
 }
 
 // choose starts a candidate that a sweep has taken out of the candidates.
-func (e *Engine) choose(s int32) {
+func (e *Engine) choose(owner, procs int32, limit int64) {
 	if e.candidates != e.waiting {
-		e.remove(s, e.waiting, e.cfg.Discipline.Order)
+		e.remove(slotOf(owner), e.waiting, e.cfg.Discipline.Order)
 	}
-	e.start(s)
+	e.start(owner, procs, limit)
+}
+
+// launch starts a job whose record is at hand.
+func (e *Engine) launch(s int32) {
+	e.start(e.owner(s), e.jobs[s].Procs, e.jobs[s].Limit)
 }
 
 type ranked struct {
@@ -181,7 +184,7 @@ func (e *Engine) scan() {
 	i := 0
 	for ; i < len(q) && e.jobs[q[i].slot].Procs <= e.free; i++ {
 		e.leave(q[i].slot)
-		e.start(q[i].slot)
+		e.launch(q[i].slot)
 	}
 	if i == len(q) || e.cfg.Discipline.Backfill == policy.None {
 		return
@@ -207,6 +210,6 @@ func (e *Engine) scan() {
 			extra -= l.Procs
 		}
 		e.leave(q[i].slot)
-		e.start(q[i].slot)
+		e.launch(q[i].slot)
 	}
 }

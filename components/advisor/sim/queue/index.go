@@ -34,6 +34,7 @@ type Index struct {
 	visits  int64
 	widths  [maxClasses]int32 // jobs of each class
 	present uint64            // classes that have any
+	search  search            // the sweep under way
 }
 
 const fanout = 32
@@ -53,28 +54,18 @@ type inner struct {
 // NewIndex makes an index for a machine of so many processors; wider jobs are allowed and found more slowly.
 func NewIndex(procs int32) *Index {
 	x := &Index{classes: min(class(max(procs, 1))+2, maxClasses)}
-	x.only = newLeaf(onlyCap)
+	x.only = newLeaf(onlyCap, x.classes)
+	x.search.x = x
 	return x
 }
 
 // Len is the number of jobs in the index.
 func (x *Index) Len() int { return x.n }
 
-// Any says whether there may be a job of more than some and up to so many processors: for certain if it says no, by class of
-// widths if it says yes.
-func (x *Index) Any(above, upTo int32) bool {
-	if above >= upTo {
-		return false
-	}
-	lo, hi := x.class(above+1), x.class(upTo)
-	return x.present>>lo&(2<<(hi-lo)-1) != 0
-}
-
 // left counts a job of a class out.
 func (x *Index) left(c int) {
-	if x.widths[c]--; x.widths[c] == 0 {
-		x.present &^= 1 << c
-	}
+	x.widths[c]--
+	x.present &^= (uint64(x.widths[c]) - 1) >> 63 << (c & 63) // if it was the last
 }
 
 // Visits counts the nodes that insertions, removals and sweeps have looked into so far: what they cost, on any machine.
@@ -95,12 +86,10 @@ func (x *Index) newLeaf() *leaf {
 	if k := len(x.leaves); k > 0 {
 		l := x.leaves[k-1]
 		x.leaves = x.leaves[:k-1]
-		l.off, l.n, l.live = 0, 0, 0
+		l.clear()
 		return l
 	}
-	l := newLeaf(leafCap)
-	l.shortest = make([]uint32, x.classes)
-	return l
+	return newLeaf(leafCap, x.classes)
 }
 
 func (x *Index) newInner(bottom bool) *inner {
@@ -182,7 +171,6 @@ func (x *Index) Insert(e Entry) {
 			}
 			x.visits++
 			in.widen(i, short, c, x.classes)
-			l.shortest[c] = min(l.shortest[c], short)
 			l.put(l.at(key, e.Seq), key, &e, c)
 			return
 		}
@@ -218,7 +206,7 @@ func (x *Index) grow() {
 // gather puts all jobs, which are few, back into one leaf.
 func (x *Index) gather() {
 	x.only, x.spare = x.spare, nil
-	x.only.off, x.only.n, x.only.live = 0, 0, 0
+	x.only.clear()
 	x.collect(x.root)
 	x.root = nil
 }
@@ -306,11 +294,11 @@ func (x *Index) Remove(key float64, seq int64) bool {
 	k := ordered(key)
 	if x.root == nil {
 		x.visits++
-		procs := x.only.remove(k, seq)
-		if procs == gap {
+		c := x.only.remove(k, seq)
+		if c < 0 {
 			return false
 		}
-		x.left(x.class(procs))
+		x.left(c)
 		x.n--
 		return true
 	}
@@ -327,11 +315,11 @@ func (x *Index) remove(in *inner, key uint64, seq int64) bool {
 	i := in.child(key, seq)
 	if in.bottom {
 		x.visits++
-		procs := in.leaves[i].remove(key, seq)
-		if procs == gap {
+		c := in.leaves[i].remove(key, seq)
+		if c < 0 {
 			return false
 		}
-		x.left(x.class(procs))
+		x.left(c)
 	} else if !x.remove(in.kids[i], key, seq) {
 		return false
 	}
@@ -382,12 +370,11 @@ func (x *Index) PopMin() (Entry, bool) {
 	x.n--
 	if x.root == nil {
 		x.visits++
-		e := x.only.pop()
-		x.left(x.class(e.Procs))
+		e, c := x.only.pop()
+		x.left(c)
 		return e, true
 	}
 	e := x.popMin(x.root)
-	x.left(x.class(e.Procs))
 	x.settle()
 	return e, true
 }
@@ -396,7 +383,9 @@ func (x *Index) popMin(in *inner) (e Entry) {
 	x.visits++
 	if in.bottom {
 		x.visits++
-		e = in.leaves[0].pop()
+		var c int
+		e, c = in.leaves[0].pop()
+		x.left(c)
 	} else {
 		e = x.popMin(in.kids[0])
 	}

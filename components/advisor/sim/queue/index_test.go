@@ -102,7 +102,7 @@ func sweepBoth(t interface{ Fatalf(string, ...any) }, x *Index, model []Entry, f
 func sweepOnce(t interface{ Fatalf(string, ...any) }, x *Index, model []Entry, f *Fit) []Entry {
 	g := *f
 	var got []int32
-	x.Sweep(f, func(s int32) { got = append(got, s) })
+	x.Sweep(f, func(s, _ int32, _ int64) { got = append(got, s) })
 	rest, want := sweepModel(model, &g)
 	if !slices.Equal(got, want) || *f != g {
 		t.Fatalf("swept %v (%v left), want %v (%v left)", got, *f, want, g)
@@ -174,7 +174,7 @@ func TestOrderIsKept(t *testing.T) {
 			t.Fatalf("%d and %d become %d and %d", x, y, squeeze(x), squeeze(y))
 		}
 	})
-	for _, c := range []struct{ procs, class int32 }{{1, 0}, {2, 1}, {3, 2}, {4, 3}, {5, 3}, {6, 4}, {7, 4}, {8, 5}, {11, 5}, {12, 6}, {15, 6}, {16, 7}, {23, 7}, {24, 8}, {256, 15}, {1 << 23, 45}, {1 << 30, maxClasses - 1}} {
+	for _, c := range []struct{ procs, class int32 }{{1, 0}, {2, 1}, {3, 1}, {4, 2}, {7, 2}, {8, 3}, {255, 7}, {256, 8}, {1023, 9}, {1024, 10}, {1 << 23, 23}, {1 << 30, maxClasses - 1}} {
 		if got := class(c.procs); got != int(c.class) {
 			t.Errorf("width %d is in class %d, want %d", c.procs, got, c.class)
 		}

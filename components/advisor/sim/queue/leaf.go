@@ -1,39 +1,43 @@
 package queue
 
 import (
-	"encoding/binary"
 	"math"
 	"math/bits"
 )
 
-// Leaves of a tree are small, so that few jobs are looked at in vain; a leaf that is alone may be larger than that.
+// Leaves of a tree are small, so that few jobs are looked at in vain; a leaf that is alone may be larger than that. Both are whole
+// words of 64 positions.
 const (
 	leafCap = 64
 	onlyCap = 256
 )
 
-// gap is the width of a job that has been taken out: it fits nowhere. gapClass is its class of widths, above all others.
-const (
-	gap      = math.MaxInt32
-	gapClass = 127
-)
+// gap is the width of a job that has been taken out: it fits nowhere.
+const gap = math.MaxInt32
+
+// never is the shortest limit where there is no job.
+const never = math.MaxInt64
 
 // leaf holds jobs in order in the positions from off to n. A job that is taken out leaves a gap, which is closed when room is
-// needed; the first and the last position are never gaps. What orders jobs lies apart from what they ask for, and their classes
-// of widths apart from both, because a sweep looks at classes first, eight at a time.
+// needed; the first and the last position are never gaps. What orders jobs lies apart from what they ask for.
 type leaf struct {
 	off, n, live int32
 	key          []uint64
 	seq          []int64
 	ask          []ask
-	class        []uint8
-	// shortest holds, in the leaves of a tree, the squeezed shortest limit of each class of widths, nobody if there is none. It is
-	// a lower bound where the tree says that the leaf is stale, else exact. Nil in a leaf that is alone.
-	shortest []uint32
+	// member marks, for each 64 positions and each class of widths, which of them hold a job of the class: word w·classes+c is of class
+	// c and the positions from 64·w on. A sweep looks at the classes in which somebody may fit, and at nobody else.
+	member []uint64
+	// shortest holds the shortest limit of each class, never if there is none. It is a lower bound for the classes in loose, else exact.
+	shortest []int64
+	loose    uint64
 }
 
-func newLeaf(size int) *leaf {
-	return &leaf{key: make([]uint64, size), seq: make([]int64, size), ask: make([]ask, size), class: make([]uint8, size)}
+func newLeaf(size, classes int) *leaf {
+	l := &leaf{key: make([]uint64, size), seq: make([]int64, size), ask: make([]ask, size),
+		member: make([]uint64, size/64*classes), shortest: make([]int64, classes)}
+	l.clear()
+	return l
 }
 
 type ask struct {
@@ -41,6 +45,17 @@ type ask struct {
 	procs int32
 	slot  int32
 }
+
+// clear empties a leaf.
+func (l *leaf) clear() {
+	l.off, l.n, l.live, l.loose = 0, 0, 0, 0
+	clear(l.member)
+	for c := range l.shortest {
+		l.shortest[c] = never
+	}
+}
+
+func (l *leaf) class(procs int32) int { return min(class(procs), len(l.shortest)-1) }
 
 func (l *leaf) entry(i int) Entry {
 	a := &l.ask[i]
@@ -82,16 +97,32 @@ func (l *leaf) room() bool {
 	return true
 }
 
-// close moves jobs over gaps, to position 0.
+// close closes gaps.
 func (l *leaf) close() {
+	if l.off > 0 || l.n > l.live {
+		l.pack()
+	}
+}
+
+// pack moves jobs over gaps, to position 0, and counts and marks them anew.
+func (l *leaf) pack() {
 	k := 0
 	for i := int(l.off); i < int(l.n); i++ {
 		if l.ask[i].procs != gap {
-			l.key[k], l.seq[k], l.ask[k], l.class[k] = l.key[i], l.seq[i], l.ask[i], l.class[i]
+			l.key[k], l.seq[k], l.ask[k] = l.key[i], l.seq[i], l.ask[i]
 			k++
 		}
 	}
-	l.off, l.n = 0, int32(k)
+	l.off, l.n, l.live = 0, int32(k), int32(k)
+	clear(l.member)
+	l.enter(0)
+}
+
+// enter marks the jobs from a position on, of which there are no gaps, as members of their classes.
+func (l *leaf) enter(from int) {
+	for i := from; i < int(l.n); i++ {
+		l.member[i>>6*len(l.shortest)+l.class(l.ask[i].procs)] |= 1 << (i & 63)
+	}
 }
 
 // put writes a job of class c at position i of a leaf that has room, moving the shorter side or using a gap beside it.
@@ -107,23 +138,62 @@ func (l *leaf) put(i int, key uint64, e *Entry, c int) {
 		copy(l.key[off-1:], l.key[off:i])
 		copy(l.seq[off-1:], l.seq[off:i])
 		copy(l.ask[off-1:], l.ask[off:i])
-		copy(l.class[off-1:], l.class[off:i])
 		l.off--
 		i--
+		l.down(i)
 	default:
 		copy(l.key[i+1:], l.key[i:n])
 		copy(l.seq[i+1:], l.seq[i:n])
 		copy(l.ask[i+1:], l.ask[i:n])
-		copy(l.class[i+1:], l.class[i:n])
 		l.n++
+		l.up(i)
 	}
-	l.key[i], l.seq[i], l.ask[i], l.class[i] = key, e.Seq, ask{e.Limit, e.Procs, e.Slot}, uint8(c)
+	l.key[i], l.seq[i] = key, e.Seq
+	a := &l.ask[i]
+	a.limit, a.procs, a.slot = e.Limit, e.Procs, e.Slot
+	l.member[i>>6*len(l.shortest)+c] |= 1 << (i & 63)
+	if e.Limit <= l.shortest[c] {
+		l.shortest[c] = min(e.Limit, never-1)
+		l.loose &^= 1 << c
+	}
 	l.live++
 }
 
-// cut takes out the job at position i.
-func (l *leaf) cut(i int) {
-	l.ask[i].procs, l.class[i] = gap, gapClass
+// up moves the marks of the positions from i on to the next ones.
+func (l *leaf) up(i int) {
+	k := len(l.shortest)
+	at := l.member[i>>6*k:]
+	below := uint64(1)<<(i&63) - 1
+	for c := range k {
+		m := at[c]
+		at[c] = m&below | m&^below<<1
+		for w := k + c; w < len(at); w += k {
+			m, at[w] = at[w], at[w]<<1|m>>63
+		}
+	}
+}
+
+// down moves the marks of the positions up to i to the ones before; position 0 has none.
+func (l *leaf) down(i int) {
+	k := len(l.shortest)
+	at := l.member[:(i>>6+1)*k]
+	upTo := uint64(2)<<(i&63) - 1
+	for c := range k {
+		w := len(at) - k + c
+		m := at[w]
+		at[w] = m&upTo>>1 | m&^upTo
+		for w -= k; w >= 0; w -= k {
+			m, at[w] = at[w], at[w]>>1|m<<63
+		}
+	}
+}
+
+// cut takes out the job at position i, of class c.
+func (l *leaf) cut(i, c int) {
+	a := &l.ask[i]
+	l.loose |= uint64(a.limit-l.shortest[c]-1) >> 63 << (c & 63) // if it was the shortest
+	a.procs = gap
+	l.member[i>>6*len(l.shortest)+c] &^= 1 << (i & 63)
 	l.live--
 	switch {
 	case l.live == 0:
@@ -137,78 +207,75 @@ func (l *leaf) cut(i int) {
 	}
 }
 
-// remove takes out a job and gives its width, or gap if it is not there.
-func (l *leaf) remove(key uint64, seq int64) int32 {
+// remove takes out a job and gives its class, or −1 if it is not there.
+func (l *leaf) remove(key uint64, seq int64) int {
 	i := int(l.off)
 	if i < int(l.n) && l.seq[i] != seq {
 		i = l.at(key, seq)
 	}
 	if i >= int(l.n) || l.seq[i] != seq || l.key[i] != key || l.ask[i].procs == gap {
-		return gap
+		return -1
 	}
-	procs := l.ask[i].procs
-	l.cut(i)
-	return procs
+	c := l.class(l.ask[i].procs)
+	l.cut(i, c)
+	return c
 }
 
-func (l *leaf) pop() Entry {
+// pop takes out the first job and gives it with its class.
+func (l *leaf) pop() (Entry, int) {
 	i := int(l.off)
 	e := l.entry(i)
-	l.cut(i)
-	return e
+	c := l.class(e.Procs)
+	l.cut(i, c)
+	return e, c
 }
 
 // take moves the jobs from position half on out of another leaf into this one, which is empty, and closes the gaps of both.
 func (l *leaf) take(o *leaf, half int) {
 	n := int(o.n)
-	copy(l.key[:], o.key[half:n])
-	copy(l.seq[:], o.seq[half:n])
-	copy(l.ask[:], o.ask[half:n])
-	copy(l.class[:], o.class[half:n])
-	l.off, l.n = 0, int32(n-half)
-	o.n = int32(half)
-	l.count()
-	o.count()
+	copy(l.key, o.key[half:n])
+	copy(l.seq, o.seq[half:n])
+	copy(l.ask, o.ask[half:n])
+	l.n, o.n = int32(n-half), int32(half)
+	l.pack()
+	l.loosen()
+	o.pack()
+	o.loosen()
 }
 
-// count counts jobs anew and drops gaps at the ends.
-func (l *leaf) count() {
-	l.close()
-	l.live = l.n
+// loosen makes every shortest limit a lower bound.
+func (l *leaf) loosen() {
+	clear(l.shortest)
+	l.loose = 1<<len(l.shortest) - 1
 }
 
 // append moves all jobs of the next leaf behind those of this one; there is room.
 func (l *leaf) append(o *leaf) {
 	l.close()
 	o.close()
-	copy(l.key[l.n:], o.key[:o.n])
-	copy(l.seq[l.n:], o.seq[:o.n])
-	copy(l.ask[l.n:], o.ask[:o.n])
-	copy(l.class[l.n:], o.class[:o.n])
+	n := int(l.n)
+	copy(l.key[n:], o.key[:o.n])
+	copy(l.seq[n:], o.seq[:o.n])
+	copy(l.ask[n:], o.ask[:o.n])
 	l.n += o.n
 	l.live = l.n
+	l.enter(n)
+	l.loosen()
 }
 
-// lanes is a one in each of eight bytes.
-const lanes = 0x0101010101010101
-
-// between marks, by its highest bit, each of eight classes at position i and beyond that lies within lo and hi. Positions beyond the
-// last job may be marked too.
-func (l *leaf) between(i int, lo, hi uint64) uint64 {
-	w := binary.LittleEndian.Uint64(l.class[i:])
-	return (w + (128-lo)*lanes) &^ (w + (127-hi)*lanes) & (128 * lanes)
-}
-
-// least computes the squeezed shortest limit in a class anew.
-func (l *leaf) least(c int) uint32 {
-	v := uint32(nobody)
-	for at := int(l.off) &^ 7; at < int(l.n); at += 8 {
-		for m := l.between(at, uint64(c), uint64(c)); m != 0; m &= m - 1 {
-			if i := at + bits.TrailingZeros64(m)/8; i < int(l.n) {
-				v = min(v, squeeze(l.ask[i].limit))
-			}
+// least is the shortest limit in a class, made exact if it was a lower bound.
+func (l *leaf) least(c int) int64 {
+	if l.loose>>c&1 == 0 {
+		return l.shortest[c]
+	}
+	v := int64(never)
+	for w := int(l.off) >> 6; w<<6 < int(l.n); w++ {
+		for m := l.member[w*len(l.shortest)+c]; m != 0; m &= m - 1 {
+			v = min(v, l.ask[w<<6+bits.TrailingZeros64(m)].limit, never-1)
 		}
 	}
+	l.shortest[c] = v
+	l.loose &^= 1 << c
 	return v
 }
 

@@ -5,27 +5,37 @@ import (
 	"math/bits"
 )
 
-// Widths fall into classes, two an octave: 1, 2, 3, 4 to 5, 6 to 7, 8 to 11, 12 to 15, 16 to 23 and so on. A power of two, which
-// most widths are, is the narrowest of its class: when fewer processors are free, the class is out. Widths below 2^23 are told apart;
-// wider ones share the last class.
-const maxClasses = 46
+// Widths fall into classes, one an octave: 1, 2 to 3, 4 to 7, 8 to 15 and so on. A power of two, which most widths are, is the narrowest
+// of its class: when fewer processors are free, the class is out.
+const maxClasses = 31
 
 func class(procs int32) int {
-	w := uint32(procs)
-	b := bits.Len32(w) // procs is 2^(b−1) or more and below 2^b
-	if b < 2 {
-		return 0
+	if uint32(procs) < uint32(len(narrowClass)) {
+		return int(narrowClass[procs])
 	}
-	return min(2*(b-1)+int(w>>(b-2)&1)-1, maxClasses-1)
+	return classOf(procs)
 }
+
+// narrowClass holds the classes of the widths that most machines have: class is called several times an event.
+var narrowClass = func() (t [1 << 10]uint8) {
+	for w := range t {
+		t[w] = uint8(classOf(int32(w)))
+	}
+	return t
+}()
+
+func classOf(procs int32) int { return max(bits.Len32(uint32(procs))-1, 0) }
 
 // class is the class of a width in this index: the last one holds all widths from there on.
 func (x *Index) class(procs int32) int { return min(class(procs), x.classes-1) }
 
 // squeeze maps time limits to 32 bits, keeping their order though not all differences (those below 2^−25 are lost).
 func squeeze(limit int64) uint32 {
-	if limit <= 0 {
+	switch {
+	case limit <= 0:
 		return 0
+	case limit == never:
+		return nobody
 	}
 	n := bits.Len64(uint64(limit))
 	return uint32(n)<<25 | uint32(uint64(limit)<<(64-n)>>38)&(1<<25-1)
@@ -53,14 +63,14 @@ func (s *summary) widen(i int, short uint32, c, classes int) {
 	}
 }
 
-// renew takes the shortest limits of a leaf's classes from c on, one of which has changed, into the summary of child i.
-func (s *summary) renew(i, c int, shortest []uint32) {
+// renew takes the shortest limits of a leaf's classes from c on, of which only that of c has changed, into the summary of child i.
+func (s *summary) renew(i, c int, shortest []int64) {
 	least := uint32(nobody)
 	if c > 0 {
 		least = s.shortest[(c-1)*fanout+i]
 	}
 	for ; c < len(shortest); c++ {
-		least = min(least, shortest[c])
+		least = min(least, squeeze(shortest[c]))
 		p := &s.shortest[c*fanout+i]
 		if *p == least {
 			return // nothing further changes
@@ -95,18 +105,9 @@ func (s *summary) take(o *summary, half, classes int) {
 
 // summariseLeaf computes the summary of leaf i anew.
 func (x *Index) summariseLeaf(in *inner, i int) {
-	l := in.leaves[i]
+	l, least := in.leaves[i], uint32(nobody)
 	for c := range l.shortest {
-		l.shortest[c] = nobody
-	}
-	for k := int(l.off); k < int(l.n); k++ {
-		if c := l.class[k]; c != gapClass {
-			l.shortest[c] = min(l.shortest[c], squeeze(l.ask[k].limit))
-		}
-	}
-	least := uint32(nobody)
-	for c, v := range l.shortest {
-		least = min(least, v)
+		least = min(least, squeeze(l.least(c)))
 		in.shortest[c*fanout+i] = least
 	}
 	in.stale[i] = false

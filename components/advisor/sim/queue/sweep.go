@@ -1,9 +1,6 @@
 package queue
 
-import (
-	"encoding/binary"
-	"math/bits"
-)
+import "math/bits"
 
 // Fit says which jobs a sweep is looking for: those of at most Free processors that end within Window or need at most
 // Extra processors.
@@ -21,9 +18,8 @@ type search struct {
 	x                          *Index
 	free, window, extra, above int64
 	short                      uint32 // the window, squeezed
-	lo, hi                     uint64 // the classes in which jobs may fit
-	take                       func(slot int32)
-	changed                    uint64 // classes of a leaf that lost their shortest job
+	lo, hi                     int    // the classes in which jobs may fit
+	take                       func(slot, procs int32, limit int64)
 }
 
 // narrow sets which classes are sought with the processors that are free now, and says whether anybody is in them.
@@ -31,28 +27,32 @@ func (s *search) narrow() bool {
 	if s.free <= s.above {
 		return false
 	}
-	s.hi = uint64(s.x.class(int32(s.free)))
-	return s.x.present&(2<<(s.hi&63)-1<<(s.lo&63)) != 0
+	s.hi = s.x.class(int32(s.free))
+	return s.x.present&s.sought() != 0
 }
 
-// Sweep takes out, in order, every job that fits what those before it have left, and hands its slot to take: one backfill
-// pass. It updates f.
-func (x *Index) Sweep(f *Fit, take func(slot int32)) {
+// sought is the set of classes from lo to hi.
+func (s *search) sought() uint64 { return 2<<(s.hi&63) - 1<<(s.lo&63) }
+
+// Sweep takes out, in order, every job that fits what those before it have left, and hands its slot and what it asks for to take:
+// one backfill pass. It updates f.
+func (x *Index) Sweep(f *Fit, take func(slot, procs int32, limit int64)) {
 	if f.Free <= f.Above || x.n == 0 {
 		return
 	}
-	s := search{x: x, free: int64(f.Free), window: f.Window, extra: int64(f.Extra), above: int64(f.Above), take: take}
-	s.lo = uint64(x.class(f.Above + 1))
+	s := &x.search
+	s.free, s.window, s.extra, s.above, s.take = int64(f.Free), f.Window, int64(f.Extra), int64(f.Above), take
+	s.lo = x.class(f.Above + 1)
 	if !s.narrow() {
 		return
 	}
 	if x.root == nil {
 		x.visits++
-		x.n -= x.only.sweep(&s)
+		x.n -= x.only.sweep(s)
 	} else {
 		s.short = squeeze(f.Window)
 		before := x.n
-		x.sweep(x.root, &s)
+		x.sweep(x.root, s)
 		if x.n != before {
 			x.settle()
 		}
@@ -60,55 +60,51 @@ func (x *Index) Sweep(f *Fit, take func(slot int32)) {
 	f.Free, f.Extra = int32(s.free), int32(s.extra)
 }
 
+// marks is where in word w jobs of some classes are.
+func (l *leaf) marks(w int, classes uint64) (m uint64) {
+	word := l.member[w*len(l.shortest):][:len(l.shortest)]
+	for ; classes != 0; classes &= classes - 1 {
+		if c := bits.TrailingZeros64(classes); c < len(word) {
+			m |= word[c]
+		}
+	}
+	return m
+}
+
 // sweep takes out of a leaf what fits and counts it.
 func (l *leaf) sweep(s *search) (taken int) {
-	n := int(l.n)
-	asks, classes := l.ask[:n], l.class
-	free, window, extra := s.free, s.window, s.extra
-	lo, hi := (128-s.lo)*lanes, (127-s.hi)*lanes
+	x, free, window, extra := s.x, s.free, s.window, s.extra
+	classes := x.present & s.sought()
 sweep:
-	for at := int(l.off) &^ 7; at < n; at += 8 {
-		w := binary.LittleEndian.Uint64(classes[at:])
-		for m := (w + lo) &^ (w + hi) & (128 * lanes); m != 0; m &= m - 1 {
-			i := at + bits.TrailingZeros64(m)/8
-			if i >= len(asks) {
-				break
-			}
-			a := &asks[i]
+	for at, n := int(l.off)&^63, int(l.n); at < n; at += 64 {
+		for m := l.marks(at>>6, classes); m != 0; m &= m - 1 {
+			i := at + bits.TrailingZeros64(m)
+			a := &l.ask[i]
 			w := int64(a.procs)
 			if (free-w)|((window-a.limit)&(extra-w)) < 0 {
 				continue
 			}
+			// From here on, too, there are no branches that could not be predicted.
 			free -= w
-			if a.limit > window {
-				extra -= w
-			}
-			slot := a.slot
-			s.free = free
-			l.taken(i, s)
+			extra -= w & ((window - a.limit) >> 63)
+			slot, procs, limit := a.slot, a.procs, a.limit
+			c := x.class(procs)
+			l.cut(i, c)
+			x.left(c)
 			taken++
-			s.take(slot)
-			if !s.narrow() {
+			s.take(slot, procs, limit)
+			left := classes & x.present & (2<<(x.class(int32(free))&63) - 1) & uint64((s.above-free)>>63)
+			if left == 0 {
 				break sweep
 			}
-			hi = (127 - s.hi) * lanes
+			if left != classes {
+				classes = left
+				m &= l.marks(at>>6, left) | m&-m
+			}
 		}
 	}
 	s.free, s.extra = free, extra
-	if taken > 0 && l.n-l.off > 2*l.live+8 {
-		l.close() // the next sweep has less to look at
-	}
 	return taken
-}
-
-// taken cuts out what a sweep has chosen, and notes whether it was the shortest of its class.
-func (l *leaf) taken(i int, s *search) {
-	c := int(l.class[i])
-	if l.shortest != nil && squeeze(l.ask[i].limit) <= l.shortest[c] {
-		s.changed |= 1 << c
-	}
-	l.cut(i)
-	s.x.left(c)
 }
 
 // next is the first child from i on that may hold a job that fits: one of the class of free or lower that is short enough, or one
@@ -142,7 +138,6 @@ func (x *Index) sweep(in *inner, s *search) {
 		before := x.n
 		if in.bottom {
 			x.visits++
-			s.changed = 0
 			x.n -= in.leaves[i].sweep(s)
 		} else {
 			x.sweep(in.kids[i], s)
@@ -153,7 +148,7 @@ func (x *Index) sweep(in *inner, s *search) {
 			continue
 		}
 		if in.bottom {
-			in.lost(i, s.changed)
+			in.lost(i)
 		} else {
 			in.stale[i] = true
 		}
@@ -165,11 +160,11 @@ func (x *Index) sweep(in *inner, s *search) {
 }
 
 // lost brings the summary of leaf i up to date after some classes have lost their shortest jobs.
-func (in *inner) lost(i int, classes uint64) {
+func (in *inner) lost(i int) {
 	l := in.leaves[i]
-	for m := classes; m != 0; m &= m - 1 {
+	for m := l.loose; m != 0; m &= m - 1 {
 		c := bits.TrailingZeros64(m)
-		l.shortest[c] = l.least(c)
+		l.least(c)
 		in.renew(i, c, l.shortest)
 	}
 }
