@@ -56,7 +56,7 @@ type Engine struct {
 	static     bool
 	waiting    *queue.Index
 	candidates *queue.Index
-	chosen     func(owner, procs int32, limit int64) // choose, bound once
+	chosen     func(owner, procs int32, limit int64) // start or choose, bound once
 	scratch    workload.Request
 	unsorted   []int32
 	ranked     []ranked
@@ -116,14 +116,14 @@ func New(cfg Config, sink func(*Result)) (*Engine, error) {
 	}
 	e := &Engine{cfg: cfg, sink: sink, procs: cfg.Procs, free: cfg.Procs, now: -1 << 62}
 	e.pass.fresh = -1
-	e.chosen = e.choose
 	cand := cfg.Discipline.Candidates()
 	e.static = cfg.Discipline.Order.Static() && cand.Static() && cfg.Discipline.Backfill != policy.Conservative
 	if e.static {
 		e.waiting = queue.NewIndex(cfg.Procs)
-		e.candidates = e.waiting
+		e.candidates, e.chosen = e.waiting, e.start
 		if cand.Name() != cfg.Discipline.Order.Name() && cfg.Discipline.Backfill != policy.None {
 			e.candidates = queue.NewIndex(cfg.Procs)
+			e.chosen = e.choose
 		}
 	}
 	return e, nil

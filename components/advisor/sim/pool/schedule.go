@@ -82,7 +82,7 @@ func (e *Engine) indexed() {
 	if p.tried && p.headWide > e.free && !e.overrun() {
 		// Only processors have become free, and the head is blocked as before: who was tried and is not wider than what was free
 		// then does not start now, because there is less time left.
-		e.backfill(p.extra, p.shadow-e.now, p.seen)
+		e.backfill(p.extra, p.shadow-e.now, p.seen, true)
 		return
 	}
 	p.blocked, p.tried = false, false
@@ -97,9 +97,9 @@ func (e *Engine) indexed() {
 			case policy.EASY:
 				p.shadow, p.extra = e.shadow(head.Procs)
 				p.tried, p.headWide = true, head.Procs
-				e.backfill(p.extra, p.shadow-e.now, 0)
+				e.backfill(p.extra, p.shadow-e.now, 0, false)
 			case policy.Greedy:
-				e.backfill(e.free, math.MaxInt64, 0)
+				e.backfill(e.free, math.MaxInt64, 0, false)
 			}
 			return
 		}
@@ -127,18 +127,16 @@ func (e *Engine) shadow(need int32) (at int64, extra int32) {
 }
 
 // backfill starts candidates in order while they fit: those wider than above that end within a window or leave processors for the head.
-func (e *Engine) backfill(extra int32, window int64, above int32) {
+func (e *Engine) backfill(extra int32, window int64, above int32, again bool) {
 	f := &e.fit // written field by field: a copy of what has just been written in parts would stall
-	f.Free, f.Extra, f.Window, f.Above = e.free, extra, window, above
+	f.Free, f.Extra, f.Window, f.Above, f.Again = e.free, extra, window, above, again
 	e.candidates.Sweep(f, e.chosen)
 	e.pass.extra = f.Extra
 }
 
-// choose starts a candidate that a sweep has taken out of the candidates.
+// choose starts a candidate that a sweep has taken out of the candidates, where they are an index of their own.
 func (e *Engine) choose(owner, procs int32, limit int64) {
-	if e.candidates != e.waiting {
-		e.remove(slotOf(owner), e.waiting, e.cfg.Discipline.Order)
-	}
+	e.remove(slotOf(owner), e.waiting, e.cfg.Discipline.Order)
 	e.start(owner, procs, limit)
 }
 

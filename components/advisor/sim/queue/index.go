@@ -35,6 +35,7 @@ type Index struct {
 	widths  [maxClasses]int32 // jobs of each class
 	present uint64            // classes that have any
 	search  search            // the sweep under way
+	round   int64             // of sweeps with one promise
 }
 
 const fanout = 32
@@ -55,7 +56,7 @@ type inner struct {
 func NewIndex(procs int32) *Index {
 	x := &Index{classes: min(class(max(procs, 1))+2, maxClasses)}
 	x.only = newLeaf(onlyCap, x.classes)
-	x.search.x = x
+	x.search.x, x.round = x, 1
 	return x
 }
 

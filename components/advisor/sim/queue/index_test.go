@@ -95,7 +95,7 @@ func drawFit(t *rapid.T) Fit {
 func sweepBoth(t interface{ Fatalf(string, ...any) }, x *Index, model []Entry, f Fit) []Entry {
 	rest := sweepOnce(t, x, model, &f)
 	// More processors, less time: of the jobs as narrow as what was left nobody can fit, and leaving them out changes nothing.
-	f.Above, f.Free, f.Window = f.Free, f.Free+7, f.Window-f.Window/8
+	f.Above, f.Free, f.Window, f.Again = f.Free, f.Free+7, f.Window-f.Window/8, true
 	return sweepOnce(t, x, rest, &f)
 }
 

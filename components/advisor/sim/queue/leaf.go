@@ -27,7 +27,10 @@ type leaf struct {
 	ask          []ask
 	// member marks, for each 64 positions and each class of widths, which of them hold a job of the class: word w·classes+c is of class
 	// c and the positions from 64·w on. A sweep looks at the classes in which somebody may fit, and at nobody else.
-	member []uint64
+	member [][classWords]uint64
+	// gone marks those that sweeps of a round have found too long; they need no other look in it.
+	gone  []uint64
+	round int64
 	// shortest holds the shortest limit of each class, never if there is none. It is a lower bound for the classes in loose, else exact.
 	shortest []int64
 	loose    uint64
@@ -35,7 +38,7 @@ type leaf struct {
 
 func newLeaf(size, classes int) *leaf {
 	l := &leaf{key: make([]uint64, size), seq: make([]int64, size), ask: make([]ask, size),
-		member: make([]uint64, size/64*classes), shortest: make([]int64, classes)}
+		member: make([][classWords]uint64, size/64), shortest: make([]int64, classes), gone: make([]uint64, size/64)}
 	l.clear()
 	return l
 }
@@ -48,7 +51,7 @@ type ask struct {
 
 // clear empties a leaf.
 func (l *leaf) clear() {
-	l.off, l.n, l.live, l.loose = 0, 0, 0, 0
+	l.off, l.n, l.live, l.loose, l.round = 0, 0, 0, 0, 0
 	clear(l.member)
 	for c := range l.shortest {
 		l.shortest[c] = never
@@ -120,8 +123,9 @@ func (l *leaf) pack() {
 
 // enter marks the jobs from a position on, of which there are no gaps, as members of their classes.
 func (l *leaf) enter(from int) {
+	l.round = 0 // positions have changed
 	for i := from; i < int(l.n); i++ {
-		l.member[i>>6*len(l.shortest)+l.class(l.ask[i].procs)] |= 1 << (i & 63)
+		l.member[i>>6][l.class(l.ask[i].procs)] |= 1 << (i & 63)
 	}
 }
 
@@ -141,17 +145,20 @@ func (l *leaf) put(i int, key uint64, e *Entry, c int) {
 		l.off--
 		i--
 		l.down(i)
+		l.round = 0
 	default:
 		copy(l.key[i+1:], l.key[i:n])
 		copy(l.seq[i+1:], l.seq[i:n])
 		copy(l.ask[i+1:], l.ask[i:n])
 		l.n++
 		l.up(i)
+		l.round = 0
 	}
 	l.key[i], l.seq[i] = key, e.Seq
 	a := &l.ask[i]
 	a.limit, a.procs, a.slot = e.Limit, e.Procs, e.Slot
-	l.member[i>>6*len(l.shortest)+c] |= 1 << (i & 63)
+	l.member[i>>6][c&(classWords-1)] |= 1 << (i & 63)
+	l.gone[i>>6] &^= 1 << (i & 63)
 	if e.Limit <= l.shortest[c] {
 		l.shortest[c] = min(e.Limit, never-1)
 		l.loose &^= 1 << c
@@ -161,29 +168,26 @@ func (l *leaf) put(i int, key uint64, e *Entry, c int) {
 
 // up moves the marks of the positions from i on to the next ones.
 func (l *leaf) up(i int) {
-	k := len(l.shortest)
-	at := l.member[i>>6*k:]
 	below := uint64(1)<<(i&63) - 1
-	for c := range k {
-		m := at[c]
-		at[c] = m&below | m&^below<<1
-		for w := k + c; w < len(at); w += k {
-			m, at[w] = at[w], at[w]<<1|m>>63
+	for c := range l.shortest {
+		m := l.member[i>>6][c]
+		l.member[i>>6][c] = m&below | m&^below<<1
+		for w := i>>6 + 1; w < len(l.member); w++ {
+			v := &l.member[w][c]
+			m, *v = *v, *v<<1|m>>63
 		}
 	}
 }
 
 // down moves the marks of the positions up to i to the ones before; position 0 has none.
 func (l *leaf) down(i int) {
-	k := len(l.shortest)
-	at := l.member[:(i>>6+1)*k]
 	upTo := uint64(2)<<(i&63) - 1
-	for c := range k {
-		w := len(at) - k + c
-		m := at[w]
-		at[w] = m&upTo>>1 | m&^upTo
-		for w -= k; w >= 0; w -= k {
-			m, at[w] = at[w], at[w]>>1|m<<63
+	for c := range l.shortest {
+		m := l.member[i>>6][c]
+		l.member[i>>6][c] = m&upTo>>1 | m&^upTo
+		for w := i>>6 - 1; w >= 0; w-- {
+			v := &l.member[w][c]
+			m, *v = *v, *v>>1|m<<63
 		}
 	}
 }
@@ -193,7 +197,7 @@ func (l *leaf) cut(i, c int) {
 	a := &l.ask[i]
 	l.loose |= uint64(a.limit-l.shortest[c]-1) >> 63 << (c & 63) // if it was the shortest
 	a.procs = gap
-	l.member[i>>6*len(l.shortest)+c] &^= 1 << (i & 63)
+	l.member[i>>6][c&(classWords-1)] &^= 1 << (i & 63)
 	l.live--
 	switch {
 	case l.live == 0:
@@ -270,7 +274,7 @@ func (l *leaf) least(c int) int64 {
 	}
 	v := int64(never)
 	for w := int(l.off) >> 6; w<<6 < int(l.n); w++ {
-		for m := l.member[w*len(l.shortest)+c]; m != 0; m &= m - 1 {
+		for m := l.member[w][c]; m != 0; m &= m - 1 {
 			v = min(v, l.ask[w<<6+bits.TrailingZeros64(m)].limit, never-1)
 		}
 	}

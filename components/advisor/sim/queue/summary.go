@@ -7,7 +7,10 @@ import (
 
 // Widths fall into classes, one an octave: 1, 2 to 3, 4 to 7, 8 to 15 and so on. A power of two, which most widths are, is the narrowest
 // of its class: when fewer processors are free, the class is out.
-const maxClasses = 31
+const (
+	maxClasses = 31
+	classWords = 32 // a power of two, so that no index needs a check
+)
 
 func class(procs int32) int {
 	if uint32(procs) < uint32(len(narrowClass)) {

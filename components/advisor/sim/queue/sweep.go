@@ -10,6 +10,9 @@ type Fit struct {
 	// Above is a promise of the caller: no job of at most so many processors fits, because all of them were tried when more time was
 	// left. The sweep does not look for them.
 	Above int32
+	// Again is another one: since the last sweep neither Window has grown, beyond what has passed of it, nor Extra. Who was too long then
+	// is not looked at.
+	Again bool
 }
 
 // search is a sweep under way. A job fits if it is not wider than free, and not both longer than window and wider than extra; one
@@ -37,6 +40,9 @@ func (s *search) sought() uint64 { return 2<<(s.hi&63) - 1<<(s.lo&63) }
 // Sweep takes out, in order, every job that fits what those before it have left, and hands its slot and what it asks for to take:
 // one backfill pass. It updates f.
 func (x *Index) Sweep(f *Fit, take func(slot, procs int32, limit int64)) {
+	if !f.Again {
+		x.round++
+	}
 	if f.Free <= f.Above || x.n == 0 {
 		return
 	}
@@ -62,37 +68,52 @@ func (x *Index) Sweep(f *Fit, take func(slot, procs int32, limit int64)) {
 
 // marks is where in word w jobs of some classes are.
 func (l *leaf) marks(w int, classes uint64) (m uint64) {
-	word := l.member[w*len(l.shortest):][:len(l.shortest)]
-	for ; classes != 0; classes &= classes - 1 {
-		if c := bits.TrailingZeros64(classes); c < len(word) {
-			m |= word[c]
-		}
+	for word := &l.member[w]; classes != 0; classes &= classes - 1 {
+		m |= word[bits.TrailingZeros64(classes)&(classWords-1)]
 	}
 	return m
+}
+
+// fit drops marks from the lowest on until the lowest is of a job that fits. In gone it gives those who are too long, and too wide for
+// the extra processors.
+func fit(m uint64, asks *[64]ask, free, window, extra int64) (left, gone uint64) {
+	for ; m != 0; m &= m - 1 {
+		a := &asks[bits.TrailingZeros64(m)&63]
+		w := int64(a.procs)
+		late := (window - a.limit) & (extra - w)
+		if (free-w)|late >= 0 {
+			break
+		}
+		gone |= m & -m & uint64(late>>63)
+	}
+	return m, gone
 }
 
 // sweep takes out of a leaf what fits and counts it.
 func (l *leaf) sweep(s *search) (taken int) {
 	x, free, window, extra := s.x, s.free, s.window, s.extra
 	classes := x.present & s.sought()
+	if l.round != x.round {
+		l.round = x.round
+		clear(l.gone)
+	}
 sweep:
 	for at, n := int(l.off)&^63, int(l.n); at < n; at += 64 {
-		for m := l.marks(at>>6, classes); m != 0; m &= m - 1 {
-			i := at + bits.TrailingZeros64(m)
-			a := &l.ask[i]
+		asks := (*[64]ask)(l.ask[at:])
+		m, gone := fit(l.marks(at>>6, classes)&^l.gone[at>>6], asks, free, window, extra)
+		l.gone[at>>6] |= gone
+		for m != 0 {
+			i := bits.TrailingZeros64(m) & 63
+			a := asks[i]
+			// There are no branches here that could not be predicted.
 			w := int64(a.procs)
-			if (free-w)|((window-a.limit)&(extra-w)) < 0 {
-				continue
-			}
-			// From here on, too, there are no branches that could not be predicted.
 			free -= w
 			extra -= w & ((window - a.limit) >> 63)
-			slot, procs, limit := a.slot, a.procs, a.limit
-			c := x.class(procs)
-			l.cut(i, c)
+			c := x.class(a.procs)
+			l.cut(at+i, c)
 			x.left(c)
 			taken++
-			s.take(slot, procs, limit)
+			s.take(a.slot, a.procs, a.limit)
 			left := classes & x.present & (2<<(x.class(int32(free))&63) - 1) & uint64((s.above-free)>>63)
 			if left == 0 {
 				break sweep
@@ -101,6 +122,8 @@ sweep:
 				classes = left
 				m &= l.marks(at>>6, left) | m&-m
 			}
+			m, gone = fit(m&(m-1), asks, free, window, extra)
+			l.gone[at>>6] |= gone
 		}
 	}
 	s.free, s.extra = free, extra
