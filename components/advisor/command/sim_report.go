@@ -64,6 +64,10 @@ func (r *report) finish(errs io.Writer) error {
 		if o.Impossible > 0 {
 			fmt.Fprintf(errs, "%s: %d of %d jobs ask for more than the machine has; they never ran and count as failed\n", o.Policy, o.Impossible, o.Summary.Jobs)
 		}
+		if o.GivenUp > 0 {
+			fmt.Fprintf(errs, "%s: %d of %d jobs were given up after %d failures of nodes with nothing saved between them; they count as failed. "+
+				"Set checkpoint in the cluster's description, or a longer mtbf\n", o.Policy, o.GivenUp, o.Summary.Jobs, engine.MostFutile)
+		}
 		if i := o.Ignored; i != (experiment.Ignored{}) {
 			fmt.Fprintf(errs, "%s: a pool of processors ignores %d jobs' dependencies, %d tasks' bound on their array and %d withdrawals; "+
 				"describe the machine with --cluster to have them heeded\n", o.Policy, i.Dependent, i.Bounded, i.Withdrawn)
@@ -87,7 +91,9 @@ func (r *report) finish(errs io.Writer) error {
 		for _, o := range r.runs {
 			curves = append(curves, plot.Curve{Name: o.Policy, Values: o.Jobs.JCT()})
 		}
-		return plot.CDF(r.flags.cdf, "Completion times", "seconds from submission to end", curves)
+		return writeFile(r.flags.cdf, func(w io.Writer) error {
+			return plot.CDF(w, plot.Form(r.flags.cdf), "Completion times", "seconds from submission to end", curves)
+		})
 	}
 	return nil
 }
@@ -148,7 +154,9 @@ func (r *report) gantt() error {
 		names = append(names, n)
 	}
 	slices.Sort(names)
-	return plot.Gantt(r.flags.gantt, r.runs[0].Policy, names, bars)
+	return writeFile(r.flags.gantt, func(w io.Writer) error {
+		return plot.Gantt(w, plot.Form(r.flags.gantt), r.runs[0].Policy, names, bars)
+	})
 }
 
 // lanes gives bars of one row that overlap (shares of a card) strips of their own.

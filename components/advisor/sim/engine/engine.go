@@ -229,7 +229,7 @@ func (e *Engine) Submit(w *workload.Job) error {
 	e.stats.Events++
 	j := e.take()
 	pieces := j.pieces[:0]
-	*j = Job{Request: w.Request, truth: w.Run, left: w.Run, first: -1, Seq: e.jobSeq, cancelAt: w.CancelAt, pieces: pieces, since: e.now}
+	*j = Job{Request: w.Request, truth: w.Run, left: w.Run, kept: w.Run, first: -1, Seq: e.jobSeq, cancelAt: w.CancelAt, pieces: pieces, since: e.now}
 	if j.GPUs > 0 && j.GPUMilli == 0 {
 		j.GPUMilli = cluster.WholeCard
 	}

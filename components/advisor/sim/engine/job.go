@@ -23,11 +23,12 @@ const (
 	Cancelled          // by its user, or because a job it waits for did not complete
 	Impossible         // no node could ever serve it
 	Starved            // still waiting when nothing more could happen
+	NodeFail           // given up: node after node failed under it, and nothing of its work was ever saved
 )
 
 // String names the outcome.
 func (o Outcome) String() string {
-	return [...]string{"completed", "timeout", "cancelled", "impossible", "starved"}[o]
+	return [...]string{"completed", "timeout", "cancelled", "impossible", "starved", "node_fail"}[o]
 }
 
 // Result is the fate of one job.
@@ -65,6 +66,8 @@ type Job struct {
 	first     workload.Time // first start, −1 before
 	service   workload.Time
 	requeues  int
+	kept      int64  // work left after the last checkpoint that a failure of a node found
+	futile    int    // failures of nodes since kept last fell
 	version   uint32 // of the completion event in force
 	pieces    []piece
 	cancelAt  workload.Time

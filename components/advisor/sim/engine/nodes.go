@@ -68,12 +68,23 @@ func (e *Engine) evict(i int, lost bool) {
 				done = 0
 			}
 			j.left = j.truth - done
+			if j.futile++; j.left < j.kept {
+				j.kept, j.futile = j.left, 0
+			}
 		}
 		e.stop(j)
+		if j.futile == MostFutile {
+			e.finish(j, NodeFail)
+			continue
+		}
 		j.requeues++
 		e.enqueue(j)
 	}
 }
+
+// MostFutile is after how many failures of nodes, with nothing saved between them, a job is given up. A job that would end in one of a
+// hundred attempts reaches it once in 23,000 times; one that is much longer than nodes live would be put back for ever.
+const MostFutile = 1000
 
 func (e *Engine) fail(i int) {
 	h := &e.host[i]

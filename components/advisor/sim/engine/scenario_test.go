@@ -128,6 +128,23 @@ func TestNodeFailure(t *testing.T) {
 	}
 }
 
+// A job that is far longer than nodes live ends after so many failures without a checkpoint, together with who waits for it; with
+// checkpoints it gets through.
+func TestJobLongerThanNodesLive(t *testing.T) {
+	pool := cluster.Pool{Nodes: 1, GPUs: 1, MTBF: cluster.Duration(3000 * sec), MTTR: cluster.Duration(50 * sec)}
+	after := job(2, 10, 100, 1)
+	after.After = []int64{1}
+	jobs := []workload.Job{job(1, 0, 300000, 1), after, job(3, 20, 100, 1)}
+	lost, st := simulate(t, Config{Spec: one(pool), Scheduler: discipline(t, "fcfs"), Seed: 2}, jobs)
+	if lost[1].outcome != NodeFail || lost[1].requeues != MostFutile-1 || lost[2].outcome != Cancelled || lost[3].outcome != Completed {
+		t.Errorf("without checkpoints %+v, %d failures", lost, st.NodeFailures)
+	}
+	kept, _ := simulate(t, Config{Spec: one(pool), Scheduler: discipline(t, "fcfs"), Seed: 2, CheckpointEvery: 100 * sec}, jobs)
+	if kept[1].outcome != Completed || kept[2].outcome != Completed {
+		t.Errorf("with checkpoints %+v", kept)
+	}
+}
+
 // Multifactor: who has used less goes first, although he came later.
 func TestFairShareOrders(t *testing.T) {
 	jobs := []workload.Job{job(1, 0, 3600, 1), job(2, 10, 100, 1), job(3, 20, 100, 1)}

@@ -64,6 +64,8 @@ type Outcome struct {
 	Renamed int
 	// Impossible counts jobs that ask for more than the machine has; they never ran.
 	Impossible int
+	// GivenUp counts jobs that ended because node after node failed under them.
+	GivenUp int
 	// Ignored counts what jobs said that a pool of processors does not know.
 	Ignored Ignored
 	// CardsHeld is the part of the cards' time during which anybody held a share of the card, on clusters; Summary's utilisation
@@ -180,7 +182,7 @@ func runCluster(s Setup, src workload.Source) (*Outcome, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, impossible := &metrics.Collector{}, 0
+	c, impossible, givenUp := &metrics.Collector{}, 0, 0
 	cfg := engine.Config{Spec: s.Spec, Scheduler: sched, Placement: s.Placement, Typical: s.Typical, Seed: s.Seed, EnforceLimits: s.Limits,
 		NoInterference: s.NoInterference, Trace: s.Stretch, CheckpointEvery: workload.Time(s.Spec.Checkpoint)}
 	if r := s.Spec.Restart; r != nil {
@@ -189,8 +191,11 @@ func runCluster(s Setup, src workload.Source) (*Outcome, error) {
 	e, err := engine.New(cfg, func(r *engine.Result) {
 		q := r.Request
 		failed := r.Outcome != engine.Completed && r.Outcome != engine.TimedOut
-		if r.Outcome == engine.Impossible {
+		switch r.Outcome {
+		case engine.Impossible:
 			impossible++
+		case engine.NodeFail:
+			givenUp++
 		}
 		c.Add(&metrics.Job{ID: q.ID, Submit: q.Submit, Start: r.Start, End: r.End, Service: r.Service, Width: policy.Width(q), User: q.User,
 			Deadline: q.Deadline, Failed: failed, Preempts: r.Preempts})
@@ -218,7 +223,7 @@ func runCluster(s Setup, src workload.Source) (*Outcome, error) {
 	}
 	e.Drain()
 	cards, processors := s.Spec.Cards()
-	o := &Outcome{Policy: s.Policy, Summary: c.Summary(float64(cards)), Jobs: c, Engine: e.Stats(), Renamed: renamed, Impossible: impossible}
+	o := &Outcome{Policy: s.Policy, Summary: c.Summary(float64(cards)), Jobs: c, Engine: e.Stats(), Renamed: renamed, Impossible: impossible, GivenUp: givenUp}
 	if o.Summary.Makespan > 0 && !processors {
 		o.CardsHeld = o.Engine.BusyArea / (o.Summary.Makespan * float64(cards))
 	}

@@ -1,10 +1,12 @@
 // Package plot draws what a simulation did: a Gantt chart of nodes and cards, and distribution functions of job times. The file's
-// ending chooses the form: .svg, .png or .pdf.
+// ending chooses the form: .svg, .png or .pdf. It writes to where the caller says, who sees to it that no file is left half-written.
 package plot
 
 import (
+	"errors"
 	"fmt"
 	"image/color"
+	"io"
 	"math"
 	"path/filepath"
 	"slices"
@@ -34,10 +36,13 @@ type Curve struct {
 // MaxBars bounds a Gantt chart; beyond it a picture shows nothing.
 const MaxBars = 20000
 
+// Form is the form of picture that a file's name asks for.
+func Form(path string) string { return strings.TrimPrefix(strings.ToLower(filepath.Ext(path)), ".") }
+
 // Check refuses a file name whose ending is no form of picture.
 func Check(path string) error {
-	switch strings.ToLower(filepath.Ext(path)) {
-	case ".svg", ".png", ".pdf":
+	switch Form(path) {
+	case "svg", "png", "pdf":
 		return nil
 	}
 	return fmt.Errorf("%s: a picture's name ends in .svg, .png or .pdf", path)
@@ -103,15 +108,12 @@ func (g gantt) DataRange() (xmin, xmax, ymin, ymax float64) {
 }
 
 // Gantt draws who held what when, one row a card (or node).
-func Gantt(path, title string, rows []string, bars []Bar) error {
-	if err := Check(path); err != nil {
-		return err
-	}
+func Gantt(w io.Writer, form, title string, rows []string, bars []Bar) error {
 	if len(bars) == 0 {
-		return fmt.Errorf("%s: no job ran, so there is nothing to draw", path)
+		return errors.New("no job ran, so there is nothing to draw")
 	}
 	if len(bars) > MaxBars {
-		return fmt.Errorf("%s: %d bars are too many for a chart (at most %d); cut the trace with --jobs", path, len(bars), MaxBars)
+		return fmt.Errorf("%d bars are too many for a chart (at most %d); cut the trace with --jobs", len(bars), MaxBars)
 	}
 	p := plot.New()
 	p.Title.Text = title
@@ -125,14 +127,11 @@ func Gantt(path, title string, rows []string, bars []Bar) error {
 	p.Y.Tick.Marker = plot.ConstantTicks(ticks)
 	p.Add(g)
 	height := vg.Points(80 + 18*float64(min(len(rows), 100)))
-	return save(p, 10*vg.Inch, height, path)
+	return render(p, 10*vg.Inch, height, w, form)
 }
 
 // CDF draws the distribution functions of samples on a logarithmic axis; values below one second count as one.
-func CDF(path, title, label string, curves []Curve) error {
-	if err := Check(path); err != nil {
-		return err
-	}
+func CDF(w io.Writer, form, title, label string, curves []Curve) error {
 	p := plot.New()
 	p.Title.Text = title
 	p.X.Label.Text = label
@@ -149,7 +148,7 @@ func CDF(path, title, label string, curves []Curve) error {
 		drawn = true
 		line, err := plotter.NewLine(steps(c.Values))
 		if err != nil {
-			return fmt.Errorf("%s: %w", path, err)
+			return err
 		}
 		line.Color = hue(int64(i+1), 255)
 		line.Width = vg.Points(1.5)
@@ -157,12 +156,12 @@ func CDF(path, title, label string, curves []Curve) error {
 		p.Legend.Add(c.Name, line)
 	}
 	if !drawn {
-		return fmt.Errorf("%s: no job ended, so there is nothing to draw", path)
+		return errors.New("no job ended, so there is nothing to draw")
 	}
 	if p.X.Max <= p.X.Min {
 		p.X.Max = p.X.Min * 10
 	}
-	return save(p, 7*vg.Inch, 5*vg.Inch, path)
+	return render(p, 7*vg.Inch, 5*vg.Inch, w, form)
 }
 
 // steps gives at most about a thousand points of an empirical distribution function.
@@ -178,9 +177,11 @@ func steps(values []float64) plotter.XYs {
 	return append(xy, plotter.XY{X: max(v[n-1], 1), Y: 1})
 }
 
-func save(p *plot.Plot, w, h vg.Length, path string) error {
-	if err := p.Save(w, h, path); err != nil {
-		return fmt.Errorf("cannot write the picture %s: %w", path, err)
+func render(p *plot.Plot, width, height vg.Length, w io.Writer, form string) error {
+	c, err := p.WriterTo(width, height, form)
+	if err != nil {
+		return err
 	}
-	return nil
+	_, err = c.WriteTo(w)
+	return err
 }

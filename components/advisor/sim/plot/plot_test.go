@@ -2,45 +2,35 @@ package plot
 
 import (
 	"bytes"
-	"os"
-	"path/filepath"
+	"io"
 	"strings"
 	"testing"
 )
 
-// A Gantt chart holds its rows' names and a bar a stretch; a picture's kind is its file's ending.
+// A Gantt chart holds its rows' names and a bar a stretch.
 func TestGantt(t *testing.T) {
-	dir := t.TempDir()
-	svg := filepath.Join(dir, "g.svg")
 	bars := []Bar{{Row: "w-0/0", Job: 1, Start: 0, End: 2}, {Row: "w-0/1", Job: 2, Start: 1, End: 3, Part: 1, Of: 2}}
-	if err := Gantt(svg, "fcfs", []string{"w-0/0", "w-0/1"}, bars); err != nil {
-		t.Fatal(err)
-	}
-	b, err := os.ReadFile(svg)
-	if err != nil {
+	var svg, png bytes.Buffer
+	if err := Gantt(&svg, "svg", "fcfs", []string{"w-0/0", "w-0/1"}, bars); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"<svg", "w-0/0", "w-0/1", "hours since the first submission"} {
-		if !strings.Contains(string(b), want) {
+		if !strings.Contains(svg.String(), want) {
 			t.Errorf("the chart lacks %q", want)
 		}
 	}
-	png := filepath.Join(dir, "g.png")
-	if err := Gantt(png, "fcfs", []string{"w-0/0", "w-0/1"}, bars); err != nil {
+	if err := Gantt(&png, Form("g.PNG"), "fcfs", []string{"w-0/0", "w-0/1"}, bars); err != nil {
 		t.Fatal(err)
 	}
-	if b, err := os.ReadFile(png); err != nil || !bytes.HasPrefix(b, []byte("\x89PNG")) {
-		t.Errorf("not a PNG: %v", err)
+	if !bytes.HasPrefix(png.Bytes(), []byte("\x89PNG")) {
+		t.Error("not a PNG")
 	}
 }
 
 func TestCDF(t *testing.T) {
-	svg := filepath.Join(t.TempDir(), "c.svg")
-	if err := CDF(svg, "Completion times", "seconds", []Curve{{"fcfs", []float64{3, 1, 2}}, {"nobody", nil}, {"saf+easy", []float64{1, 1, 1}}}); err != nil {
-		t.Fatal(err)
-	}
-	b, err := os.ReadFile(svg)
-	if err != nil || !strings.Contains(string(b), "saf+easy") || strings.Contains(string(b), "nobody") {
+	var svg bytes.Buffer
+	err := CDF(&svg, "svg", "Completion times", "seconds", []Curve{{"fcfs", []float64{3, 1, 2}}, {"nobody", nil}, {"saf+easy", []float64{1, 1, 1}}})
+	if err != nil || !strings.Contains(svg.String(), "saf+easy") || strings.Contains(svg.String(), "nobody") {
 		t.Errorf("the legend is wrong: %v", err)
 	}
 	xy := steps([]float64{30, 10, 20, 40})
@@ -49,21 +39,20 @@ func TestCDF(t *testing.T) {
 	}
 }
 
-// What cannot be drawn says why and leaves no file.
+// What cannot be drawn says why and writes nothing.
 func TestNothingToDraw(t *testing.T) {
-	dir := t.TempDir()
-	for path, draw := range map[string]func(string) error{
-		"a.svg": func(p string) error { return Gantt(p, "", nil, nil) },
-		"b.svg": func(p string) error { return CDF(p, "", "", []Curve{{"x", nil}}) },
-		"c.doc": func(p string) error { return CDF(p, "", "", []Curve{{"x", []float64{1}}}) },
-		"d.svg": func(p string) error { return Gantt(p, "", []string{"r"}, make([]Bar, MaxBars+1)) },
+	for want, draw := range map[string]func(io.Writer) error{
+		"no job ran":   func(w io.Writer) error { return Gantt(w, "svg", "", nil, nil) },
+		"no job ended": func(w io.Writer) error { return CDF(w, "svg", "", "", []Curve{{"x", nil}}) },
+		"doc":          func(w io.Writer) error { return CDF(w, "doc", "", "", []Curve{{"x", []float64{1}}}) },
+		"too many":     func(w io.Writer) error { return Gantt(w, "svg", "", []string{"r"}, make([]Bar, MaxBars+1)) },
 	} {
-		full := filepath.Join(dir, path)
-		if err := draw(full); err == nil || !strings.Contains(err.Error(), path) {
-			t.Errorf("%s: error %v", path, err)
+		var b bytes.Buffer
+		if err := draw(&b); err == nil || !strings.Contains(err.Error(), want) || b.Len() > 0 {
+			t.Errorf("%s: error %v after %d bytes", want, err, b.Len())
 		}
-		if _, err := os.Stat(full); err == nil {
-			t.Errorf("%s is left behind", path)
-		}
+	}
+	if err := Check("c.doc"); err == nil || !strings.Contains(err.Error(), "c.doc") {
+		t.Errorf("error %v", err)
 	}
 }
