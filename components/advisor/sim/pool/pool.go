@@ -4,6 +4,7 @@ package pool
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/berth-hpc/berth/components/advisor/sim/policy"
 	"github.com/berth-hpc/berth/components/advisor/sim/queue"
@@ -262,6 +263,9 @@ func (e *Engine) take() int32 {
 		s := e.spare[n-1]
 		e.spare = e.spare[:n-1]
 		return s
+	}
+	if n := len(e.jobs); n == cap(e.jobs) {
+		e.jobs = slices.Grow(e.jobs, n+64) // twice as many: to copy a long queue is slow
 	}
 	e.jobs = append(e.jobs, live{})
 	return int32(len(e.jobs) - 1)

@@ -118,24 +118,39 @@ func (x *Index) summariseLeaf(in *inner, i int) {
 
 // summariseInner computes the summary of the inner child i from its own.
 func (x *Index) summariseInner(in *inner, i int) {
-	k := in.kids[i]
 	for c := range x.classes {
-		least := uint32(nobody)
-		for _, v := range k.shortest[c*fanout:][:k.n] {
-			least = min(least, v)
-		}
-		in.shortest[c*fanout+i] = least
+		in.shortest[c*fanout+i] = in.kids[i].least(c)
 	}
 	in.stale[i] = false
 }
 
-// tighten is called where a search of child i has failed.
-func (x *Index) tighten(in *inner, i int) {
+// least is the shortest limit of class c or lower.
+func (in *inner) least(c int) uint32 {
+	least := uint32(nobody)
+	for _, v := range in.shortest[c*fanout:][:in.n] {
+		least = min(least, v)
+	}
+	return least
+}
+
+// raise computes what is known of class c in the inner child i anew. Lower classes have no shorter limit: rows never rise with c.
+func (in *inner) raise(i, c int) {
+	for v := in.kids[i].least(c); c >= 0 && in.shortest[c*fanout+i] < v; c-- {
+		in.shortest[c*fanout+i] = v
+	}
+}
+
+// tighten is called where a search of child i has failed. Of an inner child only what has led the search there is computed anew, because
+// removals below it make it stale again and again.
+func (x *Index) tighten(in *inner, i int, s *search) {
 	switch {
 	case !in.stale[i]:
 	case in.bottom:
 		x.summariseLeaf(in, i)
 	default:
-		x.summariseInner(in, i)
+		in.raise(i, s.hi)
+		if extra := min(s.extra, s.free); extra > s.above {
+			in.raise(i, x.class(int32(extra)))
+		}
 	}
 }

@@ -166,7 +166,7 @@ func (x *Index) sweep(in *inner, s *search) {
 			x.sweep(in.kids[i], s)
 		}
 		if x.n == before {
-			x.tighten(in, i)
+			x.tighten(in, i, s)
 			i++
 			continue
 		}
