@@ -199,15 +199,20 @@ func (l *leaf) cut(i, c int) {
 	a.procs = gap
 	l.member[i>>6][c&(classWords-1)] &^= 1 << (i & 63)
 	l.live--
-	switch {
-	case l.live == 0:
+	if i == int(l.off) || i == int(l.n)-1 {
+		l.trim()
+	}
+}
+
+// trim drops gaps at the ends.
+func (l *leaf) trim() {
+	if l.live == 0 {
 		l.off, l.n = 0, 0
-	case i == int(l.off):
-		for l.off++; l.ask[l.off].procs == gap; l.off++ {
-		}
-	case i == int(l.n)-1:
-		for l.n--; l.ask[l.n-1].procs == gap; l.n-- {
-		}
+		return
+	}
+	for ; l.ask[l.off].procs == gap; l.off++ {
+	}
+	for ; l.ask[l.n-1].procs == gap; l.n-- {
 	}
 }
 
